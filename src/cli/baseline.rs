@@ -46,7 +46,7 @@ impl Baseline {
         let outputs = model.outputs();
         let numbers: usize = outputs.iter().map(|(_, shape)| shape.len()).sum();
         let is_known = means.len() == outputs.len() && means.iter().all(|means| !means.is_empty());
-        let is_masked = model.position_masks(&compile.losses).iter().any(Option::is_some);
+        let is_masked = model.position_masks(&compile.losses).iter().flatten().any(|mask| mask.input.is_some());
         if !is_known || is_masked || numbers.saturating_mul(dataset.len()) > MOST_NUMBERS {
             return None;
         }

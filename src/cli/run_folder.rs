@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::internals::shown;
+use crate::internals::{files, shown};
 use crate::{Error, Existing, Result};
 
 /// Folder of the runs that are numbered, since their folders were not named.
@@ -22,7 +22,7 @@ impl RunFolder {
     pub fn make_next() -> Result<Self> {
         let runs = Path::new(RUNS);
         std::fs::create_dir_all(runs).map_err(|error| Error::writing(runs, error))?;
-        let mut number = last_number().map_or(1, |last| last.saturating_add(1));
+        let mut number = numbers().last().map_or(1, |last| last.saturating_add(1));
         loop {
             let path = runs.join(number.to_string());
             match std::fs::create_dir(&path) {
@@ -34,9 +34,17 @@ impl RunFolder {
         }
     }
 
-    /// The numbered run that was begun last.
-    pub fn latest() -> Option<Self> {
-        last_number().map(|number| Self(Path::new(RUNS).join(number.to_string())))
+    /// The numbered run that was begun last, of those that were saved; where settings are given, of those that trained the same
+    /// model on the same data.
+    pub fn latest(settings: Option<&str>) -> Option<Self> {
+        let is_same = |run: &Self| match settings {
+            None => true,
+            Some(text) => {
+                files::read_text(&run.settings()).is_ok_and(|own| what_is_trained(&own) == what_is_trained(text))
+            }
+        };
+        let runs = numbers().into_iter().rev().map(|number| Self(Path::new(RUNS).join(number.to_string())));
+        runs.into_iter().find(|run| run.last().is_file() && is_same(run))
     }
 
     /// Removes the folder, and that around it, if they are empty.
@@ -136,12 +144,21 @@ impl RunFolder {
     }
 }
 
-/// The largest number of a folder of runs.
-fn last_number() -> Option<u32> {
+/// The tables of settings without which a checkpoint is another model's.
+fn what_is_trained(settings: &str) -> Option<toml::Table> {
+    let is_kept = |key: &str| ["data", "model", "loss", "losses"].contains(&key);
+    let table: toml::Table = settings.parse().ok()?;
+    Some(table.into_iter().filter(|(key, _)| is_kept(key)).collect())
+}
+
+/// The numbers of the numbered runs, the smallest first.
+fn numbers() -> Vec<u32> {
     let entries = std::fs::read_dir(RUNS).into_iter().flatten().flatten();
     let number = |name: &str| name.parse::<u32>().ok().filter(|number| number.to_string() == name);
     let folders = entries.filter(|entry| entry.path().is_dir());
-    folders.filter_map(|entry| number(entry.file_name().to_str()?)).max()
+    let mut numbers: Vec<u32> = folders.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 fn name(file: &Path) -> String {

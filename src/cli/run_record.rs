@@ -64,14 +64,24 @@ impl RunRecord {
             ..Results::begin()
         };
         let earlier = Results::read(&folder.results()).ok();
+        let epochs = trainer.progress().epoch;
+        // Where it was chosen by another number, or in the other direction, any other epoch is better.
+        let monitored_after = match earlier {
+            Some(earlier) if facts.is_resumed => {
+                let is_same =
+                    earlier.monitor == monitor.name && earlier.mode.is_none_or(|mode| monitor.mode == Some(mode));
+                let after = earlier.monitored_after;
+                let has_best = is_same && !Results { mode: monitor.mode, ..earlier }.has_kept_the_worst();
+                if has_best { after } else { epochs }
+            }
+            _ => 0,
+        };
+        let results = Results { monitored_after, ..results };
         results.write(&folder.results())?;
-        // Where an older version kept the worst epoch, any other one is better.
-        let has_best = earlier.is_none_or(|earlier| !Results { mode: monitor.mode, ..earlier }.has_kept_the_worst());
         let mut best = ModelCheckpoint::new(folder.best(), monitor.clone());
         if facts.is_resumed
-            && has_best
             && folder.best().is_file()
-            && let Some(value) = best_of_log(&folder, monitor)?
+            && let Some(value) = best_of_log(&folder, monitored_after, monitor)?
         {
             best = best.initial_value_threshold(value);
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::adapters::{Info, Kind};
 use crate::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monitor};
-use crate::data::{Dataset, Description, Format};
+use crate::data::{ClassWeighted, Dataset, Description, Format};
 use crate::internals::files as written;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
@@ -141,7 +141,12 @@ impl TrainArgs {
 
     /// The numbered run that goes on, since none is named.
     fn latest(&self) -> Option<RunFolder> {
-        if self.is_numbered() && self.resume.is_some() { RunFolder::latest() } else { None }
+        if !self.is_numbered() || self.resume.is_none() {
+            return None;
+        }
+        let settings = self.config.as_deref().map(written::read_text).transpose();
+        // A file that can't be read is refused where it is read for itself.
+        RunFolder::latest(settings.ok()?.as_deref())
     }
 
     fn save_settings(&self, files: &Files) -> Option<SaveSettings> {
@@ -594,7 +599,8 @@ impl Run {
         let of = |rows| Baseline::of(model, &compile, rows, self.fit.batch_size);
         match &self.fit.validation {
             Some(validation) => of(validation).map(|baseline| baseline.prefixed("val_")),
-            None => of(&self.train),
+            None if self.fit.class_weight.is_empty() => of(&self.train),
+            None => of(&(Arc::new(ClassWeighted::new(self.train.clone(), self.fit.class_weight.clone()).ok()?) as _)),
         }
     }
 

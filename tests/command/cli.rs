@@ -100,6 +100,19 @@ fn memory_is_limited_and_told_before_and_after() {
         log.contains("it now takes 256 rows at once") && log.contains("more than its limit of 100,000 bytes"),
         "{log}"
     );
+    // Numbers count the adapters of the settings, not those of the machine.
+    write(
+        &folder,
+        "two.toml",
+        format!("{DENSE_DIGITS}[training]\nadapters = \"cpu,cpu\"\nmemory = \"0=200kB,1=100kB\"\n"),
+    );
+    let listed: Vec<Value> = serde_json::from_str(&succeed(&folder, "adapters two.toml --json")).unwrap();
+    let limits = |is_cpu: bool| {
+        let those = listed.iter().filter(move |adapter| (adapter["kind"] == "cpu") == is_cpu);
+        those.map(|adapter| adapter["memory_limit"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(true), [200_000]);
+    assert!(limits(false).iter().all(Value::is_null), "{listed:?}");
     // The flag wins over the file.
     let (_, log) = outputs(&folder, "train run.toml --memory cpu=1GB --overwrite");
     assert!(!log.contains("too little memory"), "{log}");
@@ -223,7 +236,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("train label.toml", "needs labels"),
     (
         "train table.toml --resume",
-        "error: `--resume` needs an earlier run, but `runs` holds none\n  help: name its folder",
+        "error: `--resume` needs an earlier run with these data, model and losses, but `runs` holds none\n  help: name its folder",
     ),
     (
         "train --resume other.safetensors",

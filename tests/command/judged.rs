@@ -216,3 +216,32 @@ fn a_mistaken_picture_is_named_by_its_file() {
     let page = fs::read_to_string(folder.path().join("a/report.html")).unwrap();
     assert!(page.contains("row 3, `cat/3.png`"), "{sources:?}");
 }
+
+/// A table in which every other row has a label that does not count.
+#[test]
+fn rows_of_an_ignored_class_are_neither_judged_nor_mistakes() {
+    let rows = (0..40).map(|row| format!("{},{},{}\n", row % 3, row % 5, ["0", "-100", "1", "-100"][row % 4]));
+    let table = "x,y,kind\n".to_owned() + &rows.collect::<String>();
+    let settings = flowers::SETTINGS
+        .replace("target_kind = \"classes\"", "target_kind = \"values\"\ntest = \"table.csv\"")
+        .replace("\"SparseCategoricalCrossentropy\"", "\"SparseCategoricalCrossentropy\"\nignore_class = -100");
+    let folder = flowers::folder(&table, &(settings + "[training]\nvalidation = \"test\"\nepochs = 2\n"));
+    succeed(&folder, "train run.toml --run a --quiet");
+    let page = fs::read_to_string(folder.path().join("a/report.html")).unwrap();
+    assert!(page.contains(" of 20 rows are right"), "{page}");
+}
+
+/// The baseline of a run without validation is that of its weighted rows, as its loss is.
+#[test]
+fn a_baseline_has_the_weights_of_classes() {
+    let more = "[training]\nvalidation = \"none\"\nepochs = 1\nclass_weight = { Never = 9.0 }\n";
+    let folder = flowers::folder(&table(ROWS.map(|it| it.1)), &(flowers::SETTINGS.to_owned() + more));
+    succeed(&folder, "train run.toml --run a --quiet");
+    let all = real(ROWS.iter().map(|it| it.1).sum());
+    let weighted = ROWS.map(|(class, rows, _)| {
+        let weight = if class == "Never" { 9.0 } else { 1.0 };
+        -weight * real(rows) * (real(rows) / all).ln()
+    });
+    let baseline = &json(&folder, "a/results.json")["end"]["baseline"]["values"]["loss"];
+    is_near(baseline, weighted.iter().sum::<f64>() / all);
+}

@@ -161,6 +161,23 @@ fn a_mode_in_the_settings_comes_first() {
     assert!(error.contains("`up`") && error.contains("`auto`, `min`, `max`"), "{error}");
 }
 
+#[test]
+fn a_run_that_goes_on_in_the_other_direction_chooses_its_best_anew() {
+    let folder = folder();
+    let stopping = "early_stopping = { monitor = \"val_f1_score\", mode = \"min\", patience = 100 }\n";
+    fs::write(folder.path().join("run.toml"), by_f1(stopping)).unwrap();
+    succeed(&folder, "train run.toml --run a --quiet --epochs 4");
+    fs::write(folder.path().join("run.toml"), by_f1(&stopping.replace("min", "max"))).unwrap();
+    succeed(&folder, "train run.toml --run a --resume --quiet --epochs 6");
+    let values = f1_of(&folder, "a");
+    let best = if values[5] > values[4] { 5 } else { 4 };
+    let line = "evaluate a/best.safetensors --data table.csv --part validation --json";
+    let evaluated: Value = serde_json::from_str(&succeed(&folder, line)).unwrap();
+    assert!((evaluated["f1_score"].as_f64().unwrap() - values[best]).abs() < 1e-6, "{evaluated} {values:?}");
+    let told = format!("best validation f1 score, epoch {}</dt>", best + 1);
+    assert!(read(&folder, "a/report.html").contains(&told), "{values:?}");
+}
+
 /// Versions before this one took F1 for a number that falls, by its name.
 #[test]
 fn an_older_run_is_reported_by_the_direction_of_its_metric() {

@@ -76,7 +76,7 @@ fn the_latest_run_is_resumed() {
     let folder = folder();
     let error = refused(&folder, "train run.toml --resume");
     assert!(
-        error.contains("`--resume` needs an earlier run, but `runs` holds none\n  help: name its folder"),
+        error.contains("`--resume` needs an earlier run with these data, model and losses, but `runs` holds none\n  help: name its folder"),
         "{error}"
     );
     succeed(&folder, "train run.toml --epochs 1 --quiet");
@@ -88,6 +88,17 @@ fn the_latest_run_is_resumed() {
     let log = fs::read_to_string(folder.path().join("runs/2/log.jsonl")).unwrap();
     assert_eq!(log.matches("\"kind\":\"epoch\"").count(), 4);
     assert!(!folder.path().join("runs/3").exists());
+    // A run of another model is not gone on with, nor one that was never saved.
+    fs::create_dir(folder.path().join("runs/3")).unwrap();
+    let settings = fs::read_to_string(folder.path().join("run.toml")).unwrap();
+    fs::write(folder.path().join("calm.toml"), settings.clone() + "[training]\nshuffle = false\n").unwrap();
+    let wide = settings.replace("layers = [", "layers = [{ type = \"Dense\", units = 9 }, ");
+    fs::write(folder.path().join("wide.toml"), wide).unwrap();
+    succeed(&folder, "train wide.toml --save wide.safetensors --epochs 1 --quiet");
+    let error = refused(&folder, "train wide.toml --resume --epochs 5");
+    assert!(error.contains("but `runs` holds none"), "{error}");
+    succeed(&folder, "train calm.toml --resume --epochs 5 --quiet");
+    assert_eq!(epochs(&folder, "runs/2"), 5);
 }
 
 #[test]

@@ -248,6 +248,8 @@ struct Judge {
     width: usize,
     names: Names,
     kind: Kind,
+    /// The class whose rows do not count.
+    ignored: Option<f32>,
 }
 
 enum Kind {
@@ -299,7 +301,7 @@ impl Judge {
             (Head::Softmax, Some(text)) => Kind::Tokens(Collected::new(text.clone(), rows)),
             _ => Kind::of(head, shape),
         };
-        Self { width, names, kind }
+        Self { width, names, kind, ignored: loss.ignored_class() }
     }
 
     fn is_judging(&self) -> bool {
@@ -317,6 +319,9 @@ impl Judge {
         for row in 0..rows {
             let values = &values[row * self.width..(row + 1) * self.width];
             let truth = &truth[row * truth_width..(row + 1) * truth_width];
+            if truth_width == 1 && self.ignored == Some(truth[0]) {
+                continue;
+            }
             match &mut self.kind {
                 Kind::Classes { counts, mistakes } => {
                     let truth = if truth_width == 1 { label(truth[0]) } else { largest(truth) };
@@ -354,7 +359,9 @@ impl Judge {
                     }
                 }
                 Kind::Tokens(tokens) => {
-                    let truth: Vec<usize> = truth.iter().map(|token| label(*token)).collect();
+                    let is_ignored = |token: f32| self.ignored == Some(token);
+                    let truth: Vec<Option<usize>> =
+                        truth.iter().map(|token| (!is_ignored(*token)).then(|| label(*token))).collect();
                     tokens.take(first + row, values, &truth);
                 }
                 Kind::Nothing(_) => {}

@@ -1,6 +1,7 @@
 //! The log of a run, as its report needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::callbacks::Mode;
@@ -114,14 +115,9 @@ impl RunLog {
         self.epochs.iter().filter_map(|epoch| Some((count(epoch.epoch), epoch.values.get(name)?))).collect()
     }
 
-    /// The best epoch by a number, and its value.
-    pub fn best(&self, name: &str, mode: Mode) -> Option<(u64, f64)> {
-        self.best_until(u64::MAX, name, mode)
-    }
-
-    /// The best epoch up to a last one by a number, and its value.
-    pub fn best_until(&self, last: u64, name: &str, mode: Mode) -> Option<(u64, f64)> {
-        let epochs = self.epochs.iter().filter(|epoch| epoch.epoch <= last);
+    /// The best of some epochs by a number, and its value.
+    pub fn best_of(&self, those: RangeInclusive<u64>, name: &str, mode: Mode) -> Option<(u64, f64)> {
+        let epochs = self.epochs.iter().filter(|epoch| those.contains(&epoch.epoch));
         let finite = epochs.filter_map(|epoch| Some((epoch.epoch, epoch.values.get(name)?)));
         let finite = finite.filter(|(_, value)| value.is_finite());
         finite.min_by(|(_, a), (_, b)| (mode.sign() * a).total_cmp(&(mode.sign() * b)))
@@ -243,7 +239,8 @@ mod tests {
         let log = RunLog::read(&path).unwrap();
         assert_eq!((log.steps, log.skipped, &log.losses[..]), (2, 0, &[(0.5, 2.0)][..]));
         assert_eq!((log.names(), log.has_validation(), log.seconds()), (vec!["loss".to_owned()], true, 1.5));
-        assert_eq!((log.best("loss", Mode::Min), log.best("val_loss", Mode::Min)), (Some((1, 0.5)), None));
+        let best = |name| log.best_of(0..=9, name, Mode::Min);
+        assert_eq!((best("loss"), best("val_loss")), (Some((1, 0.5)), None));
         assert_eq!(log.adapters.len(), 2);
         let b = &log.adapters[&1];
         assert_eq!((b.name.as_str(), b.rows, b.ms, &b.shares[..]), ("b", 6, 4.0, &[(0.5, 0.75), (1.0, 0.75)][..]));

@@ -51,7 +51,8 @@ pub struct Loaded {
 impl Loaded {
     /// The best epoch by the number that chooses the best model, and its value.
     pub fn best(&self) -> Option<(u64, f64)> {
-        self.log.best(&self.results.monitor, self.results.mode?)
+        let results = &self.results;
+        self.log.best_of(results.monitored_after + 1..=u64::MAX, &results.monitor, results.mode?)
     }
 
     pub fn read(folder: &RunFolder) -> Result<Self> {
@@ -100,10 +101,11 @@ fn write(path: &Path, page: &str) -> Result<()> {
     files::write(path, FileKind::Page, |out| out.write_all(page.as_bytes()))
 }
 
-/// The best value of a number so far, by a run's log.
-pub fn best_of_log(folder: &RunFolder, monitor: &Monitor) -> Result<Option<f64>> {
+/// The best value of a number after an epoch, by a run's log.
+pub fn best_of_log(folder: &RunFolder, after: u64, monitor: &Monitor) -> Result<Option<f64>> {
     let log = RunLog::read(&folder.log())?;
-    Ok(monitor.mode.and_then(|mode| log.best(&monitor.name, mode)).map(|(_, value)| value))
+    let best = monitor.mode.and_then(|mode| log.best_of(after + 1..=u64::MAX, &monitor.name, mode));
+    Ok(best.map(|(_, value)| value))
 }
 
 /// Writes losses by learning rate as a page.

@@ -47,6 +47,8 @@ pub struct Results {
     pub monitor: String,
     /// Direction in which it improves.
     pub mode: Option<Mode>,
+    /// Epochs that another number chose the best of, before the run was resumed.
+    pub monitored_after: u64,
     /// Direction as older versions wrote it, by the number's name.
     #[serde(skip_serializing)]
     pub larger_is_better: Option<bool>,

@@ -39,10 +39,9 @@ pub struct Collected {
     text: Text,
     /// Rows to be shown.
     shown: Vec<usize>,
-    rows: u64,
     right: u64,
-    /// By position.
-    losses: Vec<f64>,
+    /// Sums by position, and how many tokens they are of.
+    losses: Vec<(f64, u64)>,
     counts: BTreeMap<usize, u64>,
     passages: Vec<Vec<(String, f32)>>,
 }
@@ -52,25 +51,27 @@ impl Collected {
     pub fn new(text: Text, rows: usize) -> Self {
         let mut shown: Vec<usize> = (0..PASSAGES).map(|at| at * rows / PASSAGES).collect();
         shown.dedup();
-        let losses = vec![0.0; text.output_sequence_length];
-        Self { text, shown, rows: 0, right: 0, losses, counts: BTreeMap::new(), passages: Vec::new() }
+        let losses = vec![(0.0, 0); text.output_sequence_length];
+        Self { text, shown, right: 0, losses, counts: BTreeMap::new(), passages: Vec::new() }
     }
 
-    /// Takes the outputs and the tokens of a row: `[positions, vocabulary]`, `[positions]`.
-    pub fn take(&mut self, row: usize, outputs: &[f32], tokens: &[usize]) {
+    /// Takes the outputs and the tokens of a row: `[positions, vocabulary]`, `[positions]`. No token: it does not count.
+    pub fn take(&mut self, row: usize, outputs: &[f32], tokens: &[Option<usize>]) {
         let width = outputs.len() / tokens.len().max(1);
         let mut passage = Vec::new();
-        for (position, (outputs, &token)) in outputs.chunks_exact(width.max(1)).zip(tokens).enumerate() {
+        for (position, (outputs, token)) in outputs.chunks_exact(width.max(1)).zip(tokens).enumerate() {
+            let Some(token) = token else { continue };
             let most = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let sum: f64 = outputs.iter().map(|output| f64::from(output - most).exp()).sum();
-            let of_token = outputs.get(token).map_or(f64::NEG_INFINITY, |output| f64::from(output - most));
+            let of_token = outputs.get(*token).map_or(f64::NEG_INFINITY, |output| f64::from(output - most));
             self.right += u64::from(of_token >= 0.0);
-            self.losses[position] += sum.ln() - of_token;
-            *self.counts.entry(token).or_default() += 1;
+            let (losses, tokens) = &mut self.losses[position];
+            *losses += sum.ln() - of_token;
+            *tokens += 1;
+            *self.counts.entry(*token).or_default() += 1;
             #[allow(clippy::cast_possible_truncation, reason = "a probability")]
-            passage.push((token, (of_token.exp() / sum) as f32));
+            passage.push((*token, (of_token.exp() / sum) as f32));
         }
-        self.rows += 1;
         if self.shown.contains(&row) {
             self.passages.push(passage.into_iter().map(|(token, part)| (self.token(token), part)).collect());
         }
@@ -87,15 +88,16 @@ impl Collected {
 
     pub fn finish(self) -> Tokens {
         #[allow(clippy::cast_precision_loss, reason = "counts of tokens")]
-        let (rows, positions) = (self.rows.max(1) as f64, self.losses.len().max(1) as f64);
+        let mean = |(sum, count): &(f64, u64)| sum / (*count).max(1) as f64;
+        let sum = self.losses.iter().fold((0.0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
         let tokens: u64 = self.counts.values().sum();
         let of_one = |count: &u64| -ratio(*count, tokens) * ratio(*count, tokens).ln();
         Tokens {
             tokens,
             right: self.right,
-            loss: self.losses.iter().sum::<f64>() / rows / positions,
+            loss: mean(&sum),
             loss_by_frequency: self.counts.values().map(of_one).sum(),
-            loss_by_position: self.losses.into_iter().map(|sum| sum / rows).collect(),
+            loss_by_position: self.losses.iter().map(mean).collect(),
             passages: self.passages,
         }
     }
@@ -151,8 +153,10 @@ mod tests {
         let mut collected = Collected::new(text, 2);
         // Probabilities of `a` and `b`, the others have next to none: 3/4 and 1/4, then one half each.
         let outputs = [-99.0, -99.0, 3_f32.ln(), 0.0, -99.0, -99.0, 0.0, 0.0];
-        collected.take(0, &outputs, &[2, 3]);
-        collected.take(1, &outputs, &[3, 3]);
+        collected.take(0, &outputs, &[Some(2), Some(3)]);
+        collected.take(1, &outputs, &[Some(3), Some(3)]);
+        // Tokens of an ignored class change nothing.
+        collected.take(2, &outputs, &[None, None]);
         let found = collected.finish();
         assert_eq!((found.tokens, found.right), (4, 3));
         let is = |value: f64, needed: f64| assert!((value - needed).abs() < 1e-6, "{value} {needed}");

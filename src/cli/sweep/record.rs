@@ -176,7 +176,7 @@ impl Seen {
 
     /// The best epoch up to one, and its value.
     pub fn best(&self, epochs: u64, asked: &Asked) -> Option<(u64, f64)> {
-        self.0.log.best_until(epochs, &asked.objective, asked.mode)
+        self.0.log.best_of(0..=epochs, &asked.objective, asked.mode)
     }
 
     fn is_ended(&self) -> bool {

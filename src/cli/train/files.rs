@@ -110,9 +110,10 @@ impl Files {
         files::check_apart(&written.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &read)?;
         written.iter().try_for_each(|file| check_file(file))?;
         if self.resumed.is_some() && self.save.is_none() {
+            let of = args.config.as_ref().map_or("", |_| " with these data, model and losses");
             return Err(Error::setting(
                 "`--resume`",
-                format!("needs an earlier run, but `{RUNS}` holds none"),
+                format!("needs an earlier run{of}, but `{RUNS}` holds none"),
                 "name its folder (`--run runs/first --resume`) or its checkpoint (`--resume FILE`)",
             ));
         }
