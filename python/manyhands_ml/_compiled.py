@@ -98,7 +98,8 @@ def tell(model: keras.Model, compiled: Compiled, logs: dict[str, float]) -> None
 
 
 def _target(loss: Any, output: Any) -> Any:
-    is_sparse = "sparse" in getattr(loss, "name", "")
+    # Its name may be the user's own.
+    is_sparse = "sparse" in (type(loss).__name__ + getattr(getattr(loss, "fn", None), "__name__", "")).lower()
     return backend.KerasTensor(output.shape[:-1] if is_sparse else output.shape, "float32")
 
 

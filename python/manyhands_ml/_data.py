@@ -33,13 +33,18 @@ def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True, check: _nat
     return Data(x, y, sample_weight, _native.Batch(rows_of(feeds, x, y, sample_weight, needs_targets), check))
 
 
-def first_targets(source: EpochIterator) -> Any:
-    """Targets of the first batch, or of all: for their structure and shapes. The source has to be reset then."""
+def first_targets(source: EpochIterator, model: Any) -> Any:
+    """Targets of the first batch, or of all: for their structure and shapes. The source has to be reset then.
+
+    Keras reads a batch where loss or metrics are not built yet, and so draws an order of the rows that it doesn't use.
+    """
     adapter = source.data_adapter
-    if type(adapter) is ArrayDataAdapter:
+    is_built = model._compile_loss.built and (model._compile_metrics is None or model._compile_metrics.built)
+    if type(adapter) is ArrayDataAdapter and is_built:
         values = adapter._inputs
     else:
-        values = next(iter(source))[2][0]
+        first = next(iter(source), None)
+        values = first[2][0] if first is not None else getattr(adapter, "_inputs", None)
     return data_adapter_utils.unpack_x_y_sample_weight(values)[1]
 
 

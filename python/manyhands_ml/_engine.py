@@ -42,7 +42,8 @@ class Engine:
         #: What `compile` left in the model: another object there means that this engine is that of an older call.
         self.compilation = getattr(model, "_compile_config", None) if compiled is not None else None
         self.optimizer: Any = model.optimizer if compiled is not None else None
-        self._trained = [id(variable) for variable in model.trainable_variables]
+        self._flags = _trainable_flags(model)
+        self.check_frozen()
         graph, problems = read(model, is_trained=compiled is not None)
         names, outputs = [node.name for node in graph.nodes], output_names(model)
         objective, more = _objective(model, graph, outputs, compiled, batch_statistics, seed)
@@ -69,12 +70,14 @@ class Engine:
         self.push()
 
     def check_frozen(self) -> None:
-        """Checks that the weights that are trained are those of `compile`: Keras' own optimizer refuses others, too.
+        """Checks that the layers that are trained are those that the engine and Keras' optimizer know. Keras refuses other weights, too.
 
         Raises:
             SettingError: If not.
         """
-        if self.optimizer is not None and self._trained != [id(variable) for variable in self.model.trainable_variables]:
+        if self.optimizer is None:
+            return
+        if not _knows_weights(self.optimizer, self.model) or self._flags != _trainable_flags(self.model):
             problem = "has changed since `compile`, so the optimizer knows other weights"
             raise SettingError(explained("`trainable` of a layer", problem, "call `model.compile(...)` again"))
 
@@ -133,7 +136,8 @@ class Engine:
     ) -> None:
         """Trains on all batches of arrays. `tell` is called after each step, or every so many milliseconds."""
         rate = self.optimizer._learning_rate
-        asks = every_ms is None or isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
+        # A schedule, or a function of the user's.
+        asks = every_ms is None or callable(rate)
         self._is_ahead = True
         try:
             asked = self._next_rate if asks else float(rate)
@@ -146,6 +150,8 @@ class Engine:
         rate = self.optimizer._learning_rate
         if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
             rate = rate(self._step)
+        elif callable(rate):
+            rate = rate()
         # From here on Keras' weights are those of before.
         self._is_ahead = True
         self._step += 1
@@ -173,7 +179,7 @@ class Engine:
             self._state = {}
             for kind, attribute in state_attributes(optimizer).items():
                 variables = getattr(optimizer, attribute, None) or []
-                self._state.update({f"{kind}/{name}": variables[idx] for idx, name in places if idx < len(variables)})
+                self._state.update({f"{kind}/{name}": variables[idx] for idx, name in places if variables})
         return self._state
 
     def predict(self, batch: _native.Batch) -> list[Floats]:
@@ -238,6 +244,18 @@ def _objective(
         "seed": seed,
     }
     return Objective(settings, [], [None] * len(outputs), [False] * len(outputs)), []
+
+
+def _knows_weights(optimizer: Any, model: keras.Model) -> bool:
+    """Are the weights that the optimizer keeps state of those that are trained, in this order?"""
+    trained = model.trainable_variables
+    known = optimizer._trainable_variables if optimizer.built else trained
+    return len(known) == len(trained) and all(one is other for one, other in zip(known, trained))
+
+
+def _trainable_flags(model: keras.Model) -> list[bool]:
+    """Which layers are trained: also those without weights to train, whose statistics move."""
+    return [layer.trainable for layer in model._flatten_layers()]
 
 
 def _keys(model: keras.Model, graph: Graph) -> list[str]:

@@ -351,8 +351,8 @@ def _reads_mask(calls: list[Any]) -> bool:
 
 def _may_be_itself(kind: str, calls: list[Any]) -> bool:
     """May Keras give the very tensor that the layer reads? Then it keeps its mask, though the layer's own rule drops it."""
-    is_same = kind == "Reshape" and any(node.input_tensors[0].shape == node.output_tensors[0].shape for node in calls)
-    return is_same or kind == "StochasticDepth"
+    has_same_shape = any(node.input_tensors[0].shape == node.output_tensors[0].shape for node in calls)
+    return kind == "StochasticDepth" or (kind in ("Reshape", "Permute", "Cropping1D") and has_same_shape)
 
 
 def _has_mask(calls: list[Any]) -> bool:

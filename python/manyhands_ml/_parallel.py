@@ -233,7 +233,7 @@ class ParallelModel:
                     break
         finally:
             engine.pull()
-            if self._keras.optimizer.built and epochs > initial_epoch:
+            if self._keras.optimizer.built and epochs > 0:
                 # Weights become their averages, if the optimizer keeps them.
                 self._keras.optimizer.finalize_variable_values(self._keras.trainable_weights)
             engine.push()
@@ -469,10 +469,12 @@ class ParallelModel:
 
     def _trained(self, targets: Any) -> Engine:
         """The engine of the model as it is compiled now. It is opened for these targets, or for those of a source."""
-        if self._engine is None or self._engine.compilation is not self._keras._compile_config:
-            y = first_targets(targets) if isinstance(targets, EpochIterator) else targets
+        engine, model = self._engine, self._keras
+        if engine is None or engine.compilation is not model._compile_config or engine.optimizer is not model.optimizer:
+            y = first_targets(targets, model) if isinstance(targets, EpochIterator) else targets
             self._compiled = compiled(self._keras, y)
             self._engine = self._open(self._compiled)
+        assert self._engine is not None
         self._engine.check_frozen()
         return self._engine
 

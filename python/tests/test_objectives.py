@@ -278,7 +278,8 @@ def test_what_was_compiled_is_what_keras_makes_of_it(
         if what == "names":
             assert found == needed
             continue
-        for got, expected in zip(found if isinstance(found, list) else [found], needed if isinstance(needed, list) else [needed]):
+        pairs = zip(found if isinstance(found, list) else [found], needed if isinstance(needed, list) else [needed], strict=True)
+        for got, expected in pairs:
             np.testing.assert_allclose(got, expected, rtol=5e-4, atol=5e-5, err_msg=what)
 
 

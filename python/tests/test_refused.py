@@ -145,3 +145,44 @@ def test_what_keras_refuses_is_refused_with_a_reason() -> None:
     model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
     with pytest.raises(NonFiniteError, match="the loss needs to be finite, but Keras, too, computes inf for the first rows"):
         compiled().fit(np.full((4, 3), 1e30), np.ones((4, 2)), verbose=0)
+
+
+def test_layers_that_were_frozen_behind_keras_own_training_are_refused() -> None:
+    """The optimizer keeps moments by position: those of one layer would go to another."""
+    x, y = np.ones((4, 3)), np.ones((4, 2))
+
+    def frozen() -> Any:
+        statistics = layers.BatchNormalization(center=False, scale=False)
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(3), statistics, layers.Dense(2)])
+        model.compile(keras.optimizers.Adam(0.05), "mse")
+        model.fit(x, y, verbose=0)
+        model.layers[0].trainable = False
+        return model
+
+    with pytest.raises(ValueError, match="1:1"):
+        frozen().fit(x, y, verbose=0)
+    model = frozen()
+    changed = "`trainable` of a layer has changed since `compile`"
+    with pytest.raises(SettingError, match=changed):
+        make_parallel(model, "cpu").fit(x, y, verbose=0)
+    # A layer without weights to train has statistics that move.
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    parallel = make_parallel(model, "cpu")
+    parallel.evaluate(x, y, verbose=0)
+    model.layers[1].trainable = False
+    with pytest.raises(SettingError, match=changed):
+        parallel.fit(x, y, verbose=0)
+
+
+def test_the_optimizer_of_now_trains(pair: Any) -> None:
+    """One that replaces that of `compile`, and one whose rate a function of the user's gives."""
+    x, y = np.linspace(0, 1, 24).reshape(8, 3), np.ones((8, 2))
+    found = []
+    for model in pair(lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)])):
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+        plain = getattr(model, "keras_model", model)
+        plain.optimizer = keras.optimizers.SGD(lambda: 0.02)
+        found.append([*model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"], *plain.get_weights()])
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
