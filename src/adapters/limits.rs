@@ -12,9 +12,10 @@ use crate::shown::{bytes, shown};
 /// Most memory that a model may take on adapters: `0=6GB,cpu=512MB`.
 ///
 /// A number counts the adapters in use, in their order, from 0, as for shares, stages and throttles: two devices of one
-/// adapter, such as `cpu,cpu`, are 0 and 1. A part of the name, such as `4070`, or a kind names adapters as
-/// [`choose`](super::choose) takes them. Where several items name one, the last holds. GB and MB are powers of 1000, GiB and MiB of 1024. What a model takes on an adapter is
-/// computed before anything is allocated: where it is more than the limit, the adapter takes fewer rows at once.
+/// adapter, such as `cpu,cpu`, are 0 and 1. A number from 100 on is part of a name: `4070`. Other parts of a name and kinds name
+/// adapters as [`choose`](super::choose) takes them. Where several items name one, the last holds. GB and MB are powers of 1000, GiB
+/// and MiB of 1024. What a model takes on an adapter is computed before anything is allocated: where it is more than the limit, the
+/// adapter takes fewer rows at once.
 ///
 /// ```
 /// use manyhands::adapters::{Info, MemoryLimits};

@@ -274,7 +274,7 @@ fn unknown(list: &[Info], item: &str) -> Error {
         "the choice of adapters",
         problem,
         format!(
-            "give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, `gpu` for every GPU, or `all` for every GPU, else the CPU, with commas; this machine has {}",
+            "give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, `gpu` (every GPU) or `all` (every GPU, or the CPU where there is none), with commas; this machine has {}",
             adapters.join(", ")
         ),
     )

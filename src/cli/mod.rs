@@ -3,6 +3,7 @@
 // Files: one for each verb, with a folder where it has parts: `train.rs`, `infer.rs` (evaluate, predict), `init.rs`, `sweep.rs`,
 // `doctor.rs`, `report/`, `bench.rs`, `simulate.rs`, `summary.rs`, `adapters.rs`, `export.rs`, `texts.rs` (schema, completions, manual
 // pages). `settings.rs`: the settings file; `run_folder.rs`, `run_record.rs`: the folder of a run; `learning_rate.rs`: the range test;
+// `baseline.rs`: the score of a model that does not look; `classes.rs`, `seen.rs`: classes by name, and how often they come;
 // `terminal.rs`, `progress.rs`, `bar.rs`: output; `interrupt.rs`: signals; `drivers.rs`: silences drivers.
 
 mod adapters;
@@ -119,8 +120,8 @@ impl AdapterChoice {
 struct MemoryChoice {
     /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, by position, name or kind.
     ///
-    /// Positions count in the order of `--adapters`, from 0. Where a batch takes more, an adapter runs its rows in pieces. Default: `memory` of the settings file, else what the
-    /// driver gives.
+    /// Positions count in the order of `--adapters`, from 0. Where a batch takes more, an adapter runs its rows in pieces.
+    /// Default: `memory` of the settings file, else what the driver gives.
     #[arg(long, value_name = "ADAPTER=AMOUNT", value_parser = parse_memory)]
     memory: Option<MemoryLimits>,
 }

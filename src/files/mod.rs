@@ -8,7 +8,7 @@
 //! old file are kept. Devices and pipes are written to, never replaced.
 
 // Files: `output.rs`: replacement; `log.rs`: logs, which are appended; `kind.rs`: files that may be overwritten; `identity.rs`: the file
-// behind a path; `lock.rs`: excludes a second run.
+// behind a path; `lock.rs`: excludes a second run; `input.rs`: reads within limits.
 
 mod identity;
 mod input;

@@ -8,8 +8,7 @@ use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The program that Python runs. It imports PyTorch alone, and writes one line of JSON. Files of the current folder, such as
-/// another `torch.py`, are no modules: `PYTHONSAFEPATH` says so from Python 3.11 on, and `-I` would hide what `pip install --user`
-/// installed.
+/// another `torch.py`, are no modules: the program takes that folder off the path. `-I` would hide what `pip install --user` installed.
 const PROGRAM: &str = concat!("import sys\nif sys.path[:1] == ['']:\n    del sys.path[0]\n", include_str!("torch.py"));
 /// Names of Python.
 const PYTHONS: [&str; 2] = ["python3", "python"];
