@@ -262,8 +262,9 @@ fn without_a_gpu_all_and_the_default_are_the_cpu() {
 fn an_unknown_adapter_is_an_error_with_the_list() {
     let list = sort(rig().split_off(3));
     let text = |wanted| choose(&list, wanted).unwrap_err().to_string();
-    let help = "\n  help: give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, `gpu` for every GPU, or `all` for \
-                every GPU, else the CPU, with commas; this machine has `CPU (8 threads)` (index 0), `llvmpipe (LLVM 15.0.6, 256 bits)` (index 1)";
+    let help = "\n  help: give indices, name parts, `discrete`, `integrated`, `cpu`, `software`, `gpu` (every GPU) or `all` \
+                (every GPU, or the CPU where there is none), with commas; this machine has \
+                `CPU (8 threads)` (index 0), `llvmpipe (LLVM 15.0.6, 256 bits)` (index 1)";
     assert_eq!(text("0,radeon"), format!("the choice of adapters names no adapter of this machine: `radeon`{help}"));
     assert_eq!(text("7"), format!("the choice of adapters names no adapter of this machine: `7`{help}"));
     assert_eq!(text("gpu"), format!("the choice of adapters names no adapter of this machine: `gpu`{help}"));
