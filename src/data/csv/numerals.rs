@@ -57,6 +57,11 @@ impl Signs {
     pub fn is_unclear(&self) -> bool {
         self.settled().is_none() && self.grouped_commas + self.grouped_points > 0
     }
+
+    /// Whether a comma stands in any number.
+    pub fn has_commas(&self) -> bool {
+        self.commas + self.grouped_commas > 0
+    }
 }
 
 /// The decimal sign that tables of a delimiter mostly have: semicolons divide where commas are decimal signs.

@@ -83,12 +83,11 @@ pub(super) fn settle(dialect: &mut Dialect, source: &Source, format: &Format, pa
         return Ok(());
     }
     let mut columns = numeric(dialect, parts);
-    let (mut signs, mut has_commas) = (Signs::default(), false);
+    let mut signs = Signs::default();
     dialect.for_each_row(source, |record| {
         for column in &mut columns {
             let field = &record[column.column];
             let Some(sign) = sign(field) else { continue };
-            has_commas |= matches!(sign, Sign::GroupedComma);
             signs.add(sign);
             if matches!(sign, Sign::GroupedComma | Sign::GroupedPoint) {
                 column.add(field);
@@ -103,7 +102,7 @@ pub(super) fn settle(dialect: &mut Dialect, source: &Source, format: &Format, pa
     let has_same_delimiter = char::from(dialect.delimiter) == trained_delimiter;
     let is_usual = usual(dialect.delimiter) == Some(trained);
     // Between commas, a point is a decimal point: nobody groups digits by it there.
-    if trained == '.' && dialect.delimiter == b',' && has_same_delimiter && !has_commas {
+    if trained == '.' && dialect.delimiter == b',' && has_same_delimiter && !signs.has_commas() {
         dialect.decimal = trained;
         return Ok(());
     }
@@ -116,7 +115,7 @@ pub(super) fn settle(dialect: &mut Dialect, source: &Source, format: &Format, pa
             "{}: numbers such as `{}` are read with `{}` as decimal sign, not with `{trained}` as in training: only so are they of \
              the size of the training rows; else set `decimal` in `[data]`",
             source.named(),
-            shown(columns.iter().find(|column| column.unclear > 0).map_or("", |column| &column.example)),
+            shown(first_unclear(&columns).map_or("", |column| &column.example)),
             dialect.decimal
         );
     }
@@ -141,8 +140,12 @@ fn numeric(dialect: &Dialect, parts: &[Part]) -> Vec<Trained> {
     parts.iter().flat_map(of_part).collect()
 }
 
+fn first_unclear(columns: &[Trained]) -> Option<&Trained> {
+    columns.iter().find(|column| column.unclear > 0)
+}
+
 fn unclear(source: &Source, columns: &[Trained]) -> Error {
-    let column = columns.iter().find(|column| column.unclear > 0);
+    let column = first_unclear(columns);
     let (name, example) = column.map_or(("", ""), |column| (&*column.name, &*column.example));
     let either = ['.', ','].map(|decimal| plain(example, decimal).unwrap_or_default());
     Error::data(
