@@ -37,14 +37,11 @@ impl RunFolder {
     /// The numbered run that was begun last, of those that were saved; where settings are given, of those that trained the same
     /// model on the same data.
     pub fn latest(settings: Option<&str>) -> Option<Self> {
-        let is_same = |run: &Self| match settings {
-            None => true,
-            Some(text) => {
-                files::read_text(&run.settings()).is_ok_and(|own| what_is_trained(&own) == what_is_trained(text))
-            }
-        };
+        let wanted = settings.map(what_is_trained);
+        let of_run =
+            |run: &Self| files::read_text(&run.settings()).is_ok_and(|own| wanted == Some(what_is_trained(&own)));
         let runs = numbers().into_iter().rev().map(|number| Self(Path::new(RUNS).join(number.to_string())));
-        runs.into_iter().find(|run| run.last().is_file() && is_same(run))
+        runs.into_iter().find(|run| run.last().is_file() && (settings.is_none() || of_run(run)))
     }
 
     /// Removes the folder, and that around it, if they are empty.

@@ -64,17 +64,11 @@ impl RunRecord {
             ..Results::begin()
         };
         let earlier = Results::read(&folder.results()).ok();
-        let epochs = trainer.progress().epoch;
         // Where it was chosen by another number, or in the other direction, any other epoch is better.
-        let monitored_after = match earlier {
-            Some(earlier) if facts.is_resumed => {
-                let is_same =
-                    earlier.monitor == monitor.name && earlier.mode.is_none_or(|mode| monitor.mode == Some(mode));
-                let after = earlier.monitored_after;
-                let has_best = is_same && !Results { mode: monitor.mode, ..earlier }.has_kept_the_worst();
-                if has_best { after } else { epochs }
-            }
-            _ => 0,
+        let monitored_after = match earlier.filter(|_| facts.is_resumed) {
+            Some(earlier) if earlier.was_chosen_by(monitor) => earlier.monitored_after,
+            Some(_) => trainer.progress().epoch,
+            None => 0,
         };
         let results = Results { monitored_after, ..results };
         results.write(&folder.results())?;

@@ -359,10 +359,8 @@ impl Judge {
                     }
                 }
                 Kind::Tokens(tokens) => {
-                    let is_ignored = |token: f32| self.ignored == Some(token);
-                    let truth: Vec<Option<usize>> =
-                        truth.iter().map(|token| (!is_ignored(*token)).then(|| label(*token))).collect();
-                    tokens.take(first + row, values, &truth);
+                    let counted = |&token: &f32| (self.ignored != Some(token)).then(|| label(token));
+                    tokens.take(first + row, values, &truth.iter().map(counted).collect::<Vec<_>>());
                 }
                 Kind::Nothing(_) => {}
             }

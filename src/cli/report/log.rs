@@ -1,7 +1,7 @@
 //! The log of a run, as its report needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 
 use crate::callbacks::Mode;
@@ -116,11 +116,16 @@ impl RunLog {
     }
 
     /// The best of some epochs by a number, and its value.
-    pub fn best_of(&self, those: RangeInclusive<u64>, name: &str, mode: Mode) -> Option<(u64, f64)> {
+    pub fn best_of(&self, those: impl RangeBounds<u64>, name: &str, mode: Mode) -> Option<(u64, f64)> {
         let epochs = self.epochs.iter().filter(|epoch| those.contains(&epoch.epoch));
         let finite = epochs.filter_map(|epoch| Some((epoch.epoch, epoch.values.get(name)?)));
         let finite = finite.filter(|(_, value)| value.is_finite());
         finite.min_by(|(_, a), (_, b)| (mode.sign() * a).total_cmp(&(mode.sign() * b)))
+    }
+
+    /// The best epoch after one by a number, and its value.
+    pub fn best_after(&self, epoch: u64, name: &str, mode: Mode) -> Option<(u64, f64)> {
+        self.best_of((Bound::Excluded(epoch), Bound::Unbounded), name, mode)
     }
 
     /// Seconds of all epochs.
@@ -239,8 +244,9 @@ mod tests {
         let log = RunLog::read(&path).unwrap();
         assert_eq!((log.steps, log.skipped, &log.losses[..]), (2, 0, &[(0.5, 2.0)][..]));
         assert_eq!((log.names(), log.has_validation(), log.seconds()), (vec!["loss".to_owned()], true, 1.5));
-        let best = |name| log.best_of(0..=9, name, Mode::Min);
+        let best = |name| log.best_after(0, name, Mode::Min);
         assert_eq!((best("loss"), best("val_loss")), (Some((1, 0.5)), None));
+        assert_eq!(log.best_after(u64::MAX, "loss", Mode::Min), None);
         assert_eq!(log.adapters.len(), 2);
         let b = &log.adapters[&1];
         assert_eq!((b.name.as_str(), b.rows, b.ms, &b.shares[..]), ("b", 6, 4.0, &[(0.5, 0.75), (1.0, 0.75)][..]));

@@ -52,7 +52,7 @@ impl Loaded {
     /// The best epoch by the number that chooses the best model, and its value.
     pub fn best(&self) -> Option<(u64, f64)> {
         let results = &self.results;
-        self.log.best_of(results.monitored_after + 1..=u64::MAX, &results.monitor, results.mode?)
+        self.log.best_after(results.monitored_after, &results.monitor, results.mode?)
     }
 
     pub fn read(folder: &RunFolder) -> Result<Self> {
@@ -104,7 +104,7 @@ fn write(path: &Path, page: &str) -> Result<()> {
 /// The best value of a number after an epoch, by a run's log.
 pub fn best_of_log(folder: &RunFolder, after: u64, monitor: &Monitor) -> Result<Option<f64>> {
     let log = RunLog::read(&folder.log())?;
-    let best = monitor.mode.and_then(|mode| log.best_of(after + 1..=u64::MAX, &monitor.name, mode));
+    let best = monitor.mode.and_then(|mode| log.best_after(after, &monitor.name, mode));
     Ok(best.map(|(_, value)| value))
 }
 

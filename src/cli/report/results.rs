@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::callbacks::Mode;
+use crate::callbacks::{Mode, Monitor};
 use crate::cli::baseline::Baseline;
 use crate::internals::files::{self, FileKind};
 use crate::internals::misread;
@@ -114,10 +114,20 @@ impl Results {
         }
     }
 
+    /// Direction by which an older version chose the best model.
+    fn older_mode(&self) -> Option<Mode> {
+        self.larger_is_better.map(|is_larger| if is_larger { Mode::Max } else { Mode::Min })
+    }
+
     /// Whether an older version kept the model of the worst epoch as the best.
     pub fn has_kept_the_worst(&self) -> bool {
-        let mode = self.larger_is_better.map(|is_larger| if is_larger { Mode::Max } else { Mode::Min });
-        mode.is_some_and(|mode| self.mode.is_some_and(|known| known != mode))
+        self.older_mode().is_some_and(|mode| self.mode.is_some_and(|known| known != mode))
+    }
+
+    /// Whether this number chose the best model, in the same direction.
+    pub fn was_chosen_by(&self, monitor: &Monitor) -> bool {
+        let mode = self.mode.or(self.older_mode());
+        self.monitor == monitor.name && mode.is_none_or(|mode| monitor.mode == Some(mode))
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
