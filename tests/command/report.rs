@@ -31,6 +31,12 @@ fn json(folder: &TempDir, name: &str) -> Value {
     serde_json::from_str(&read(folder, name)).unwrap()
 }
 
+/// Loss and metrics of a model on the validation rows.
+fn evaluated(folder: &TempDir, model: &str) -> Value {
+    let line = format!("evaluate {model} --data table.csv --part validation --json");
+    serde_json::from_str(&succeed(folder, &line)).unwrap()
+}
+
 fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -87,8 +93,7 @@ fn a_run_folder_holds_all_of_a_run() {
     let (all, right) =
         counts.iter().fold((0, 0), |(all, right), it| (all + it.2, right + if it.0 == it.1 { it.2 } else { 0 }));
     assert_eq!(all, 30);
-    let line = "evaluate runs/first/best.safetensors --data table.csv --part validation --json";
-    let evaluated: Value = serde_json::from_str(&succeed(&folder, line)).unwrap();
+    let evaluated = evaluated(&folder, "runs/first/best.safetensors");
     #[allow(clippy::cast_precision_loss, reason = "few rows")]
     let accuracy = right as f64 / all as f64;
     assert!((evaluated["accuracy"].as_f64().unwrap() - accuracy).abs() < 1e-6, "{evaluated} {accuracy}");
@@ -136,8 +141,7 @@ fn the_best_model_is_that_of_the_largest_f1() {
     let best = values.iter().copied().fold(0.0, f64::max);
     assert!(best > values[0] + 0.1, "{values:?}");
     for file in ["a/best.safetensors", "a/last.safetensors"] {
-        let line = format!("evaluate {file} --data table.csv --part validation --json");
-        let evaluated: Value = serde_json::from_str(&succeed(&folder, &line)).unwrap();
+        let evaluated = evaluated(&folder, file);
         // The checkpoint goes on with the last weights; the model in it is the best.
         assert!((evaluated["f1_score"].as_f64().unwrap() - best).abs() < 1e-6, "{file}: {evaluated} {values:?}");
     }
@@ -171,8 +175,7 @@ fn a_run_that_goes_on_in_the_other_direction_chooses_its_best_anew() {
     succeed(&folder, "train run.toml --run a --resume --quiet --epochs 6");
     let values = f1_of(&folder, "a");
     let best = if values[5] > values[4] { 5 } else { 4 };
-    let line = "evaluate a/best.safetensors --data table.csv --part validation --json";
-    let evaluated: Value = serde_json::from_str(&succeed(&folder, line)).unwrap();
+    let evaluated = evaluated(&folder, "a/best.safetensors");
     assert!((evaluated["f1_score"].as_f64().unwrap() - values[best]).abs() < 1e-6, "{evaluated} {values:?}");
     let told = format!("best validation f1 score, epoch {}</dt>", best + 1);
     assert!(read(&folder, "a/report.html").contains(&told), "{values:?}");
@@ -270,8 +273,7 @@ fn the_best_model_survives_worse_epochs_and_resumption() {
     let model = Model::load(folder.path().join("a/best.safetensors")).unwrap();
     assert!(model.evaluation().is_some() && model.schema().classes(0).len() == 3);
     let judged = results["end"]["best"]["val_loss"].as_f64().unwrap();
-    let line = "evaluate a/best.safetensors --data table.csv --part validation --json";
-    let evaluated: Value = serde_json::from_str(&succeed(&folder, line)).unwrap();
+    let evaluated = evaluated(&folder, "a/best.safetensors");
     assert!((evaluated["loss"].as_f64().unwrap() - judged).abs() < 1e-6, "{evaluated} {judged}");
 }
 
