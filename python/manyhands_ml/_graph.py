@@ -351,8 +351,10 @@ def _reads_mask(calls: list[Any]) -> bool:
 
 def _may_be_itself(kind: str, calls: list[Any]) -> bool:
     """May Keras give the very tensor that the layer reads? Then it keeps its mask, though the layer's own rule drops it."""
+    if kind == "Permute":
+        return any(list(node.operation.dims) == sorted(node.operation.dims) for node in calls)
     has_same_shape = any(node.input_tensors[0].shape == node.output_tensors[0].shape for node in calls)
-    return kind == "StochasticDepth" or (kind in ("Reshape", "Permute", "Cropping1D") and has_same_shape)
+    return kind == "StochasticDepth" or (kind in ("Reshape", "Cropping1D") and has_same_shape)
 
 
 def _has_mask(calls: list[Any]) -> bool:
