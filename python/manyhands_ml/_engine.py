@@ -178,8 +178,8 @@ class Engine:
             places = [(idx, trained[id(variable)]) for idx, variable in enumerate(self.model.trainable_variables)]
             self._state = {}
             for kind, attribute in state_attributes(optimizer).items():
-                variables = getattr(optimizer, attribute, None) or []
-                self._state.update({f"{kind}/{name}": variables[idx] for idx, name in places if variables})
+                if variables := getattr(optimizer, attribute, None):
+                    self._state.update({f"{kind}/{name}": variables[idx] for idx, name in places})
         return self._state
 
     def predict(self, batch: _native.Batch) -> list[Floats]:

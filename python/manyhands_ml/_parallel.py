@@ -470,12 +470,14 @@ class ParallelModel:
     def _trained(self, targets: Any) -> Engine:
         """The engine of the model as it is compiled now. It is opened for these targets, or for those of a source."""
         engine, model = self._engine, self._keras
-        if engine is None or engine.compilation is not model._compile_config or engine.optimizer is not model.optimizer:
-            y = first_targets(targets, model) if isinstance(targets, EpochIterator) else targets
-            self._compiled = compiled(self._keras, y)
-            self._engine = self._open(self._compiled)
-        assert self._engine is not None
-        self._engine.check_frozen()
+        if engine is not None and engine.compilation is model._compile_config and engine.optimizer is model.optimizer:
+            engine.check_frozen()
+            return engine
+        # Its memory is given back before the next one opens.
+        del engine
+        y = first_targets(targets, model) if isinstance(targets, EpochIterator) else targets
+        self._compiled = compiled(model, y)
+        self._engine = self._open(self._compiled)
         return self._engine
 
     def _opened(self) -> Engine:
