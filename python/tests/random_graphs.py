@@ -251,7 +251,7 @@ class _Writer:
         code = maker.code(self.draw).replace("CHANNELS", str(self._shape(first)[-1]))
         code = code.replace(RATE, "0.3" if self.is_random else "0.0")
         tensor = f"t{len(self.steps)}"
-        layer = None if maker.call == "text" else f"{(kind or 'nested').lower()}_{len(self.steps)}"
+        layer = None if maker.call == "text" else f"{(kind or 'nested').lower()}{len(self.steps)}"
         return self._try(Step(tensor, layer, code, maker.call, tuple(reads)))
 
     def again(self) -> bool:
