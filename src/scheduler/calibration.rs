@@ -1,7 +1,7 @@
 //! First estimate of each adapter's speed: the first batch is run at two sizes, and nothing is committed.
 
 use super::Scheduler;
-use super::round::{Among, Job};
+use super::open_runs::{Among, Job};
 use super::shards::Shard;
 use super::timeline::Activity;
 use crate::adapters::Combining;

@@ -3,8 +3,9 @@
 //! Nothing in a step depends on which adapter finishes first: values are combined in the order of the rows.
 //!
 //! `step.rs` is a training step from top to bottom. Its parts: `rig/` (the adapters), `partition.rs` with `split/` and
-//! `selection.rs` (rows of each adapter), `round.rs` (a pass over all shards), `state/` (weights, update, broadcast),
-//! `in_flight.rs` (steps in flight), `recovery.rs` (when no adapter is left).
+//! `selection.rs` (rows of each adapter), `round.rs` (a pass over all shards), `open_runs.rs` (silence, failure and abandoned
+//! runs of any pass), `state/` (weights, update, broadcast), `in_flight.rs` (steps in flight), `recovery.rs` (when no adapter is
+//! left).
 
 // Other files: `builder.rs` opens a scheduler; `calibration.rs`, `shards.rs`: the first split, and the rows of one; `placement.rs`,
 // `pipeline.rs`, `teams.rs`: layers in stages; `combine.rs`: values that shards wait for; `processes.rs`, `all_reduce.rs`: exchange with
@@ -16,6 +17,7 @@ mod calibration;
 mod combine;
 mod diagnosis;
 mod in_flight;
+mod open_runs;
 mod partition;
 mod pipeline;
 mod placement;
@@ -40,11 +42,12 @@ use crate::plan::{Layout, Pass, Plan, Role};
 use crate::runtime::Boxed;
 
 use self::in_flight::InFlight;
+use self::open_runs::{Among, Job, OpenRuns};
 use self::partition::Partition;
 use self::pipeline::Pipeline;
 use self::recovery::ensure_active;
 use self::rig::Rig;
-use self::round::{Among, Job, Round};
+use self::round::Round;
 use self::shards::{Answer, rows_of};
 use self::split::{Estimate, SplitMode};
 use self::state::State;
@@ -172,12 +175,12 @@ pub struct Scheduler {
 impl Scheduler {
     /// A pass over all adapters.
     fn round<'a>(&'a mut self, job: Job<'a>) -> Round<'a> {
-        Round::new(&mut self.rig, &mut self.state, &mut self.partition, job)
+        Round::new(OpenRuns::new(&mut self.rig, &mut self.state, job), &mut self.partition)
     }
 
     /// A pass over all stages of a model that is divided.
     fn pipeline<'a>(&'a mut self, job: Job<'a>) -> Pipeline<'a> {
-        Pipeline::new(&mut self.rig, &mut self.state, &mut self.teams, job)
+        Pipeline::new(OpenRuns::new(&mut self.rig, &mut self.state, job), &mut self.teams)
     }
 
     async fn ensure_active(&mut self) -> Result<()> {

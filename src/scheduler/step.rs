@@ -2,13 +2,13 @@
 
 use super::calibration::calibrate;
 use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
+use super::open_runs::{Among, Job, OpenRuns, Order, Outcome};
 use super::processes::{self, Gathered};
-use super::round::{Among, Job};
 use super::shards::{self, Answer, Shard, rows_of};
 use super::state::Updated;
 use super::timeline::{Activity, Lane, Span};
 use super::{Part, Scheduler, ShardReport, Step, StepReport};
-use crate::adapters::{Combining, Request, Run};
+use crate::adapters::{Combining, Request, Run, Ticket};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::kernels::rounding::single;
@@ -129,13 +129,13 @@ impl Scheduler {
         let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining, among };
         let mut trained = Vec::new();
         for (shard, ticket) in &runs.trains {
-            match self.round(alone(Pass::Train)).finish(*shard, *ticket).await? {
+            match self.finish_run(alone(Pass::Train), *shard, *ticket).await? {
                 Some(answer) => trained.push(answer),
                 None => return Ok(None),
             }
         }
         let only = self.rig.only();
-        let update = self.round(alone(Pass::Update)).finish(Shard::whole(only, 0, 0), runs.update);
+        let update = self.finish_run(alone(Pass::Update), Shard::whole(only, 0, 0), runs.update);
         let Some(updated) = update.await? else { return Ok(None) };
         let Updated { norm, is_applied, is_refused, penalty } = Updated::of(self.rig.plan(), &updated.reports);
         Ok(Some(StepReport {
@@ -149,15 +149,31 @@ impl Scheduler {
         }))
     }
 
+    /// Waits for a run of the only adapter. `None` if it did not finish: memory did not suffice, or the adapter was
+    /// lost with the state it had trained.
+    async fn finish_run(&mut self, job: Job<'_>, shard: Shard, ticket: Ticket) -> Result<Option<Answer>> {
+        let splitter = self.partition.splitter();
+        let mut runs = OpenRuns::new(&mut self.rig, &mut self.state, job);
+        runs.expect(Order { slot: 0, pass: job.pass, shard, piece: None }, ticket);
+        // The run of an only adapter exchanges nothing: it is done, or has failed.
+        if let Outcome::Done { answer, .. } =
+            runs.next(&|adapter_idx, rows| splitter.predicted_ms(adapter_idx, rows)).await?
+        {
+            return Ok(Some(answer));
+        }
+        self.ensure_active().await?;
+        Ok(None)
+    }
+
     /// Asks the only adapter for a training pass, in one run or several, and the update behind it, which reads on the device whether all is
     /// finite.
     fn ask_device(&mut self, batch: &Batch, scalars: &Scalars) -> Runs {
         self.state.fall_behind();
-        let combining = Combining::Device;
+        let (pass, combining, among) = (Pass::Train, Combining::Device, Among::Adapters);
         let shards = self.partition.pieces_of_only(&self.rig, scalars.rows);
-        let among = Among::Adapters;
-        let mut round = self.round(Job { pass: Pass::Train, batch, scalars, combining, among });
-        let trains: Vec<_> = (0..).zip(shards).map(|(slot, shard)| (shard, round.send(shard, slot))).collect();
+        let mut open = OpenRuns::new(&mut self.rig, &mut self.state, Job { pass, batch, scalars, combining, among });
+        let send = |(slot, shard)| (shard, open.send(Order { slot, pass, shard, piece: None }, Vec::new()));
+        let trains: Vec<_> = shards.into_iter().enumerate().map(send).collect();
         let (update, number) = (self.rig.ticket(scalars.step, 0), scalars.update);
         // Those of the moments that are on the device.
         let rows = trains.last().map_or(0, |(shard, _)| shard.rows);

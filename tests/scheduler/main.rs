@@ -6,6 +6,7 @@ mod close;
 mod simulated;
 
 mod crowded;
+mod faults;
 mod fewer;
 mod machines;
 mod placement;
