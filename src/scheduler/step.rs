@@ -1,11 +1,14 @@
 //! A training step, from its batch to the new weights on all adapters.
+//!
+//! From top to bottom: how a step enters (`begin`) and leaves (`finish`), then its points 1 to 8, with the numbers that
+//! `ARCHITECTURE.md` gives them.
 
 use super::calibration::calibrate;
 use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
 use super::open_runs::{Among, Job, OpenRuns, Order, Outcome};
 use super::processes::{self, Gathered};
 use super::shards::{self, Answer, Shard, rows_of};
-use super::state::Updated;
+use super::state::{Totals, Updated};
 use super::timeline::{Activity, Lane, Span};
 use super::{Part, Scheduler, ShardReport, Step, StepReport};
 use crate::adapters::{Combining, Request, Run, Ticket};
@@ -25,164 +28,20 @@ struct Passed {
     start_ms: f64,
 }
 
+/// Gradients of all shards and processes, added.
+struct Added {
+    totals: Totals,
+    /// Each adapter's part of the pass.
+    reports: Vec<ShardReport>,
+    gathered: Gathered,
+    /// Time on the host, without that of other processes.
+    reduce_ms: f64,
+    processes_ms: f64,
+    /// Time at which all was added.
+    end_ms: f64,
+}
+
 impl Scheduler {
-    /// A step over several adapters, with the update on the host: all of it, or nothing.
-    async fn step_on_host(&mut self, batch: &Batch, step: u64, scalars: &Scalars) -> Result<StepReport> {
-        // Adapters that were lost come back between steps.
-        self.rig.readmit_recovered();
-        let among = Among::Processes;
-        let job = Job { pass: Pass::Train, batch, scalars, combining: Combining::Host, among };
-        let Passed { answers, shares, start_ms } =
-            if self.rig.is_staged() { self.pass_stages(job).await? } else { self.pass_shards(step, job).await? };
-
-        // 5. Gradients are added in the order of the rows, which is that of the processes. From here on nothing fails in one alone.
-        let passed_ms = self.rig.runtime.now_ms();
-        let reports = shards::reports(&answers);
-        let Gathered { processes, moments } = processes::gather(&self.rig, &self.state, &answers, &reports).await?;
-        let reduce_ms = if processes.is_empty() {
-            passed_ms
-        } else {
-            self.rig.record(Activity::Processes, passed_ms, Some(step), 0)
-        };
-        let totals = self.state.reduce(&mut self.rig, &answers, scalars).await?;
-        let reduced_ms = self.rig.runtime.now_ms();
-
-        // 6. The update, and its broadcast. Nothing has changed until here.
-        if totals.is_finite {
-            self.state.update(&mut self.rig, totals.norm, scalars, &answers);
-            let updated_ms = self.rig.runtime.now_ms();
-            self.state.follow_statistics(&self.rig, &moments);
-            let followed_ms = self.rig.record(Activity::Update, updated_ms, Some(step), 0);
-            self.state.broadcast_statistics(&self.rig);
-            self.rig.record(Activity::Broadcast, followed_ms, Some(step), 0);
-        }
-
-        // The next split learns from this step, less what other processes took of it.
-        let end_ms = self.rig.runtime.now_ms();
-        let processes_ms = reduce_ms - passed_ms + totals.processes_ms;
-        self.learn(&reports, &shares, scalars.rows, end_ms - start_ms - processes_ms);
-
-        // 8. Loss and score of each row, in the order of the rows.
-        Ok(StepReport {
-            reports: shards::concatenated(&self.rig.stages, Pass::Train, &answers, |answer| &answer.reports),
-            gradient_norm: single(totals.norm),
-            is_applied: totals.is_finite,
-            is_void: false,
-            penalty: totals.penalty,
-            shards: reports,
-            processes,
-            reduce_ms: reduced_ms - reduce_ms - totals.processes_ms,
-            processes_ms,
-            update_ms: end_ms - reduced_ms,
-        })
-    }
-
-    /// The points 1 to 4, each adapter with its rows.
-    async fn pass_shards(&mut self, step: u64, job: Job<'_>) -> Result<Passed> {
-        // The CPU takes part if no other adapter does.
-        self.ensure_active().await?;
-
-        // 1. Assign rows. The first batch has measured all adapters, and each step refines that.
-        calibrate(self, job.batch, job.scalars).await?;
-        let start_ms = self.rig.runtime.now_ms();
-        let (shares, shards) = self.partition.step_shards(&self.rig, step, job.scalars.rows);
-
-        // 2. to 4. Every adapter runs forward, loss and backward on its rows; gradients arrive meanwhile.
-        Ok(Passed { answers: self.round(job).run(shards).await?, shares, start_ms })
-    }
-
-    /// The points 1 to 4, each adapter with the layers of its stage: pieces of the batch go through the stages, and gradients arrive
-    /// meanwhile.
-    async fn pass_stages(&mut self, job: Job<'_>) -> Result<Passed> {
-        let start_ms = self.rig.runtime.now_ms();
-        Ok(Passed { answers: self.pipeline(job).run().await?, shares: Vec::new(), start_ms })
-    }
-
-    /// Learns the adapters' speeds from a step of `ms`, whose rows were split into shares.
-    fn learn(&mut self, reports: &[ShardReport], shares: &[u32], rows: u32, ms: f64) {
-        if self.rig.is_staged() {
-            return reports.iter().for_each(|it| self.teams.learn(it.adapter_idx, it.rows, it.timing.busy_ms()));
-        }
-        self.partition.learn(reports);
-        let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
-        self.partition.reconsider(&self.rig, (ms - tuning_ms).max(0.0), rows, shares);
-    }
-
-    /// 7. A step of the only adapter: it has been asked for training pass and update already, and perhaps for the next step.
-    ///
-    /// `None` if it did not finish: its memory does not suffice, so that from now on the host updates; or the
-    /// adapter was lost with what it had trained.
-    async fn step_on_device(
-        &mut self,
-        step_in_flight: &StepInFlight,
-        scalars: &Scalars,
-        runs: &Runs,
-    ) -> Result<Option<StepReport>> {
-        self.ensure_active().await?;
-        if self.state.is_rewound() {
-            return Ok(None);
-        }
-        if self.in_flight.steps.is_empty() {
-            self.rig.send(self.rig.only(), Request::Finish);
-        }
-        let (combining, among) = (Combining::Device, Among::Adapters);
-        let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining, among };
-        let mut trained = Vec::new();
-        for (shard, ticket) in &runs.trains {
-            match self.finish_run(alone(Pass::Train), *shard, *ticket).await? {
-                Some(answer) => trained.push(answer),
-                None => return Ok(None),
-            }
-        }
-        let only = self.rig.only();
-        let update = self.finish_run(alone(Pass::Update), Shard::whole(only, 0, 0), runs.update);
-        let Some(updated) = update.await? else { return Ok(None) };
-        let Updated { norm, is_applied, is_refused, penalty } = Updated::of(self.rig.plan(), &updated.reports);
-        Ok(Some(StepReport {
-            reports: shards::concatenated(&self.rig.stages, Pass::Train, &trained, |answer| &answer.reports),
-            gradient_norm: norm,
-            is_applied,
-            is_void: scalars.update > 0 && !is_applied && !is_refused,
-            penalty,
-            shards: shards::reports(&trained),
-            ..StepReport::default()
-        }))
-    }
-
-    /// Waits for a run of the only adapter. `None` if it did not finish: memory did not suffice, or the adapter was
-    /// lost with the state it had trained.
-    async fn finish_run(&mut self, job: Job<'_>, shard: Shard, ticket: Ticket) -> Result<Option<Answer>> {
-        let splitter = self.partition.splitter();
-        let mut runs = OpenRuns::new(&mut self.rig, &mut self.state, job);
-        runs.expect(Order { slot: 0, pass: job.pass, shard, piece: None }, ticket);
-        // The run of an only adapter exchanges nothing: it is done, or has failed.
-        if let Outcome::Done { answer, .. } =
-            runs.next(&|adapter_idx, rows| splitter.predicted_ms(adapter_idx, rows)).await?
-        {
-            return Ok(Some(answer));
-        }
-        self.ensure_active().await?;
-        Ok(None)
-    }
-
-    /// Asks the only adapter for a training pass, in one run or several, and the update behind it, which reads on the device whether all is
-    /// finite.
-    fn ask_device(&mut self, batch: &Batch, scalars: &Scalars) -> Runs {
-        self.state.fall_behind();
-        let (pass, combining, among) = (Pass::Train, Combining::Device, Among::Adapters);
-        let shards = self.partition.pieces_of_only(&self.rig, scalars.rows);
-        let mut open = OpenRuns::new(&mut self.rig, &mut self.state, Job { pass, batch, scalars, combining, among });
-        let send = |(slot, shard)| (shard, open.send(Order { slot, pass, shard, piece: None }, Vec::new()));
-        let trains: Vec<_> = shards.into_iter().enumerate().map(send).collect();
-        let (update, number) = (self.rig.ticket(scalars.step, 0), scalars.update);
-        // Those of the moments that are on the device.
-        let rows = trains.last().map_or(0, |(shard, _)| shard.rows);
-        let (scalars, feeds) = (Scalars { rows, ..scalars.clone() }, Vec::new());
-        let run = Run { ticket: update, pass: Pass::Update, scalars, feeds, combining };
-        self.rig.send(self.rig.only(), Request::Run(run));
-        Runs { trains, update, number }
-    }
-
     /// Runs one training step: all of it, or nothing.
     ///
     /// # Errors
@@ -291,6 +150,17 @@ impl Scheduler {
         Ok(Finished::Step(Box::new(FinishedStep { batch, step, report, data, ms })))
     }
 
+    /// Takes back a step in flight that is void, since the one before it was not applied: its batch is to begin again, with other
+    /// numbers.
+    ///
+    /// # Errors
+    /// If no adapter is left to end it.
+    pub async fn take_void(&mut self) -> Result<Option<(Batch, DataWait)>> {
+        self.settle().await?;
+        let is_void = |next: &mut StepInFlight| next.report.as_ref().is_some_and(|report| report.is_void);
+        Ok(self.in_flight.steps.pop_front_if(is_void).map(|void| (void.batch, void.data)))
+    }
+
     /// Ends all steps in flight, so that state and weights are those after the last of them. Their reports are kept.
     pub(super) async fn settle(&mut self) -> Result<()> {
         let mut settled = std::mem::take(&mut self.in_flight.steps);
@@ -307,17 +177,6 @@ impl Scheduler {
         }
         self.in_flight.steps = settled;
         Ok(())
-    }
-
-    /// Takes back a step in flight that is void, since the one before it was not applied: its batch is to begin again, with other
-    /// numbers.
-    ///
-    /// # Errors
-    /// If no adapter is left to end it.
-    pub async fn take_void(&mut self) -> Result<Option<(Batch, DataWait)>> {
-        self.settle().await?;
-        let is_void = |next: &mut StepInFlight| next.report.as_ref().is_some_and(|report| report.is_void);
-        Ok(self.in_flight.steps.pop_front_if(is_void).map(|void| (void.batch, void.data)))
     }
 
     /// `None` if the only adapter was lost with what it had trained.
@@ -342,6 +201,179 @@ impl Scheduler {
             };
             Ok(Some(report))
         })
+    }
+
+    /// A step over several adapters, with the update on the host: all of it, or nothing.
+    async fn step_on_host(&mut self, batch: &Batch, step: u64, scalars: &Scalars) -> Result<StepReport> {
+        // Adapters that were lost come back between steps.
+        self.rig.readmit_recovered();
+        let (pass, combining, among) = (Pass::Train, Combining::Host, Among::Processes);
+        let job = Job { pass, batch, scalars, combining, among };
+        let passed =
+            if self.rig.is_staged() { self.pass_stages(job).await? } else { self.pass_shards(step, job).await? };
+        let added = self.add(step, scalars, &passed.answers).await?;
+        self.update(step, scalars, &passed.answers, &added);
+        let end_ms = self.rig.runtime.now_ms();
+        self.learn(&passed, &added, scalars.rows, end_ms);
+        Ok(self.report(&passed.answers, added, end_ms))
+    }
+
+    /// The points 1 to 4, each adapter with its rows.
+    async fn pass_shards(&mut self, step: u64, job: Job<'_>) -> Result<Passed> {
+        // The CPU takes part if no other adapter does.
+        self.ensure_active().await?;
+
+        // 1. Assign rows. The first batch has measured all adapters, and each step refines that.
+        calibrate(self, job.batch, job.scalars).await?;
+        let start_ms = self.rig.runtime.now_ms();
+        let (shares, shards) = self.partition.step_shards(&self.rig, step, job.scalars.rows);
+
+        // 2. to 4. Every adapter runs forward, loss and backward on its rows; gradients arrive meanwhile.
+        Ok(Passed { answers: self.round(job).run(shards).await?, shares, start_ms })
+    }
+
+    /// The points 1 to 4, each adapter with the layers of its stage: pieces of the batch go through the stages, and gradients arrive
+    /// meanwhile.
+    async fn pass_stages(&mut self, job: Job<'_>) -> Result<Passed> {
+        let start_ms = self.rig.runtime.now_ms();
+        Ok(Passed { answers: self.pipeline(job).run().await?, shares: Vec::new(), start_ms })
+    }
+
+    /// The next split learns the adapters' speeds from a step that ends now, less what other processes took of it.
+    fn learn(&mut self, passed: &Passed, added: &Added, rows: u32, end_ms: f64) {
+        let reports = &added.reports;
+        if self.rig.is_staged() {
+            return reports.iter().for_each(|it| self.teams.learn(it.adapter_idx, it.rows, it.timing.busy_ms()));
+        }
+        self.partition.learn(reports);
+        let ms = end_ms - passed.start_ms - added.processes_ms;
+        let tuning_ms = reports.iter().map(|report| report.timing.tuning_ms).fold(0.0, f64::max);
+        self.partition.reconsider(&self.rig, (ms - tuning_ms).max(0.0), rows, &passed.shares);
+    }
+
+    /// 5. Adds gradients in the order of the rows, which is that of the processes.
+    ///
+    /// From here on nothing fails in one process alone.
+    async fn add(&mut self, step: u64, scalars: &Scalars, answers: &[Answer]) -> Result<Added> {
+        let passed_ms = self.rig.runtime.now_ms();
+        let reports = shards::reports(answers);
+        let gathered = processes::gather(&self.rig, &self.state, answers, &reports).await?;
+        let gathered_ms = if gathered.processes.is_empty() {
+            passed_ms
+        } else {
+            self.rig.record(Activity::Processes, passed_ms, Some(step), 0)
+        };
+        let totals = self.state.reduce(&mut self.rig, answers, scalars).await?;
+        let end_ms = self.rig.runtime.now_ms();
+        let reduce_ms = end_ms - gathered_ms - totals.processes_ms;
+        let processes_ms = gathered_ms - passed_ms + totals.processes_ms;
+        Ok(Added { totals, reports, gathered, reduce_ms, processes_ms, end_ms })
+    }
+
+    /// 6. The update, and its broadcast. Nothing has changed until here, nor does it if a gradient is not finite.
+    fn update(&mut self, step: u64, scalars: &Scalars, answers: &[Answer], added: &Added) {
+        if !added.totals.is_finite {
+            return;
+        }
+        self.state.update(&mut self.rig, added.totals.norm, scalars, answers);
+        let updated_ms = self.rig.runtime.now_ms();
+        self.state.follow_statistics(&self.rig, &added.gathered.moments);
+        let followed_ms = self.rig.record(Activity::Update, updated_ms, Some(step), 0);
+        self.state.broadcast_statistics(&self.rig);
+        self.rig.record(Activity::Broadcast, followed_ms, Some(step), 0);
+    }
+
+    /// 7. Asks the only adapter for a training pass, in one run or several, and the update behind it.
+    ///
+    /// The update reads on the device whether all is finite.
+    fn ask_device(&mut self, batch: &Batch, scalars: &Scalars) -> Runs {
+        self.state.fall_behind();
+        let (pass, combining, among) = (Pass::Train, Combining::Device, Among::Adapters);
+        let shards = self.partition.pieces_of_only(&self.rig, scalars.rows);
+        let mut open = OpenRuns::new(&mut self.rig, &mut self.state, Job { pass, batch, scalars, combining, among });
+        let send = |(slot, shard)| (shard, open.send(Order { slot, pass, shard, piece: None }, Vec::new()));
+        let trains: Vec<_> = shards.into_iter().enumerate().map(send).collect();
+        let (update, number) = (self.rig.ticket(scalars.step, 0), scalars.update);
+        // Those of the moments that are on the device.
+        let rows = trains.last().map_or(0, |(shard, _)| shard.rows);
+        let (scalars, feeds) = (Scalars { rows, ..scalars.clone() }, Vec::new());
+        let run = Run { ticket: update, pass: Pass::Update, scalars, feeds, combining };
+        self.rig.send(self.rig.only(), Request::Run(run));
+        Runs { trains, update, number }
+    }
+
+    /// Ends a step of the only adapter: it has been asked for training pass and update already, and perhaps for the next step.
+    ///
+    /// `None` if it did not finish: its memory does not suffice, so that from now on the host updates; or the
+    /// adapter was lost with what it had trained.
+    async fn step_on_device(
+        &mut self,
+        step_in_flight: &StepInFlight,
+        scalars: &Scalars,
+        runs: &Runs,
+    ) -> Result<Option<StepReport>> {
+        self.ensure_active().await?;
+        if self.state.is_rewound() {
+            return Ok(None);
+        }
+        if self.in_flight.steps.is_empty() {
+            self.rig.send(self.rig.only(), Request::Finish);
+        }
+        let (combining, among) = (Combining::Device, Among::Adapters);
+        let alone = |pass| Job { pass, batch: &step_in_flight.batch, scalars, combining, among };
+        let mut trained = Vec::new();
+        for (shard, ticket) in &runs.trains {
+            match self.finish_run(alone(Pass::Train), *shard, *ticket).await? {
+                Some(answer) => trained.push(answer),
+                None => return Ok(None),
+            }
+        }
+        let only = self.rig.only();
+        let update = self.finish_run(alone(Pass::Update), Shard::whole(only, 0, 0), runs.update);
+        let Some(updated) = update.await? else { return Ok(None) };
+        let Updated { norm, is_applied, is_refused, penalty } = Updated::of(self.rig.plan(), &updated.reports);
+        Ok(Some(StepReport {
+            reports: shards::concatenated(&self.rig.stages, Pass::Train, &trained, |answer| &answer.reports),
+            gradient_norm: norm,
+            is_applied,
+            is_void: scalars.update > 0 && !is_applied && !is_refused,
+            penalty,
+            shards: shards::reports(&trained),
+            ..StepReport::default()
+        }))
+    }
+
+    /// Waits for a run of the only adapter. `None` if it did not finish: memory did not suffice, or the adapter was
+    /// lost with the state it had trained.
+    async fn finish_run(&mut self, job: Job<'_>, shard: Shard, ticket: Ticket) -> Result<Option<Answer>> {
+        let splitter = self.partition.splitter();
+        let mut runs = OpenRuns::new(&mut self.rig, &mut self.state, job);
+        runs.expect(Order { slot: 0, pass: job.pass, shard, piece: None }, ticket);
+        // The run of an only adapter exchanges nothing: it is done, or has failed.
+        if let Outcome::Done { answer, .. } =
+            runs.next(&|adapter_idx, rows| splitter.predicted_ms(adapter_idx, rows)).await?
+        {
+            return Ok(Some(answer));
+        }
+        self.ensure_active().await?;
+        Ok(None)
+    }
+
+    /// 8. Loss and score of each row, in the order of the rows.
+    fn report(&self, answers: &[Answer], added: Added, end_ms: f64) -> StepReport {
+        let Added { totals, reports, gathered, reduce_ms, processes_ms, end_ms: added_ms } = added;
+        StepReport {
+            reports: shards::concatenated(&self.rig.stages, Pass::Train, answers, |answer| &answer.reports),
+            gradient_norm: single(totals.norm),
+            is_applied: totals.is_finite,
+            is_void: false,
+            penalty: totals.penalty,
+            shards: reports,
+            processes: gathered.processes,
+            reduce_ms,
+            processes_ms,
+            update_ms: end_ms - added_ms,
+        }
     }
 
     /// Records the time of a step that ended by then. It may have begun while another was in flight.

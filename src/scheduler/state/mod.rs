@@ -20,6 +20,7 @@ use crate::size::power_of_two;
 
 use super::{Part, Step};
 
+pub(super) use reduce::Totals;
 pub(super) use statistics::{Moments, merge};
 pub(super) use update::Updated;
 
