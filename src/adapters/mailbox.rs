@@ -1,18 +1,4 @@
-//! An actor's mailbox and the contract of adapters: written once, for GPU, CPU and simulated ones.
-//!
-//! - **Order.** Requests are served in order. While a run waits, for the device or for a combined value, later requests
-//!   wait in the mailbox; [`Request::Abandon`] and [`Request::Lose`] are seen at once.
-//! - **Runs ahead.** An adapter may begin a run before those in front of it are answered, unless it waits for a combined
-//!   value: the device then never waits for the host. Answers come in the order of the runs all the same, each behind
-//!   what its run has exchanged. All other requests but `Abandon` and `Lose` are served after the runs before them.
-//!   Whatever fails while several runs are in flight counts as [`Fault::Lost`].
-//! - **[`Request::Abandon`]** of a run in progress ends it at the next point at which the adapter looks: at the latest where
-//!   it would wait. A run that has not begun is dropped. Neither is answered; other runs in flight are. A run that has ended
-//!   is not touched.
-//! - **After a failed run of [`Combining::Device`]** the runs of that kind behind it are dropped until the next `Abandon`.
-//! - **A role that the plan lacks**, a plan that lacks the pass, and a request without a plan give
-//!   [`Fault::Unsupported`]; the adapter stays, and so does its plan.
-//! - **[`Fault::Lost`]** is the last event of an actor. A panic is reported as one: no request stays without an end.
+//! An actor's mailbox: keeps the contract of adapters (`protocol.rs`) for every kind of device, GPU, CPU or simulated.
 
 use std::collections::VecDeque;
 use std::future::ready;

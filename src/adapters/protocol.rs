@@ -1,18 +1,19 @@
 //! Requests to adapters and their events: the messages of every adapter, GPU, CPU or simulated.
 //!
-//! An adapter takes [`Request`]s in order and answers with [`Event`]s. All adapters share one mailbox and one
-//! contract:
+//! An adapter takes [`Request`]s and answers with [`Event`]s. All adapters share one mailbox (`mailbox.rs`) and this contract:
 //!
-//! - While a run waits, for its device or for a combined value, later requests wait. [`Request::Abandon`] and
-//!   [`Request::Lose`] take effect at once.
-//! - A run that waits for no combined value may begin before those in front of it are answered. Answers come in the order of
-//!   the runs. What fails while several are in flight is [`Fault::Lost`].
-//! - [`Request::Abandon`] ends a run in progress at the adapter's next check, at the latest where it would wait; a
-//!   queued run is dropped. Neither is answered.
-//! - After a failed run of [`Combining::Device`] later runs of that kind are dropped until the next `Abandon`.
-//! - A role that the plan lacks, a pass that it lacks, and a request without a plan give [`Fault::Unsupported`]. The adapter
-//!   does not change.
-//! - [`Fault::Lost`] is an adapter's last event. A panic in its thread is reported as one.
+//! - **Order.** Requests are served in order. While a run waits, for its device or for a combined value, later requests wait.
+//!   [`Request::Abandon`] and [`Request::Lose`] take effect at once.
+//! - **Runs ahead.** A run that waits for no combined value may begin before those in front of it are answered, so that the
+//!   device never waits for the host. Answers come in the order of the runs, each behind what its run has exchanged. All other
+//!   requests but `Abandon` and `Lose` are served after the runs before them. What fails while several runs are in flight is
+//!   [`Fault::Lost`].
+//! - **[`Request::Abandon`]** ends a run in progress at the adapter's next check, at the latest where it would wait; a queued
+//!   run is dropped. Neither is answered; other runs in flight are. A run that has ended does not change.
+//! - **After a failed run of [`Combining::Device`]** later runs of that kind are dropped until the next `Abandon`.
+//! - **A role or a pass that the plan lacks**, and a request without a plan, give [`Fault::Unsupported`]. The adapter stays, and
+//!   so does its plan.
+//! - **[`Fault::Lost`]** is an adapter's last event. A panic in its thread is reported as one: no request stays without an end.
 
 use std::sync::Arc;
 
