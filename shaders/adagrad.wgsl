@@ -8,41 +8,21 @@
 // Shapes    gradient, parameter, accumulator [len]; control [4] as clip.wgsl writes it. Nothing if control[1] is 0.
 // Grid      an invocation for each four elements.
 // Accuracy  within 5e-6 of the twin, relative to 1 + |w|.
-// Twin      src/kernels/adagrad.rs, fn update_twin.
-// Uses      lib/grid.wgsl
+// Twin      src/kernels/adagrad.rs, fn update.
+// Uses      lib/grid.wgsl, lib/update.wgsl
 
 struct Params {
     len: u32,
     learning_rate: f32,
-    epsilon: f32,
     weight_decay: f32,
+    epsilon: f32,
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> gradient: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> control: array<f32>;
-@group(0) @binding(3) var<storage, read_write> parameter: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> accumulator: array<vec4<f32>>;
 
-@compute @workgroup_size(64)
-fn update(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = element_index(workgroup, workgroups, lane, 64u);
-    // Read before the branch, where all invocations are known to read the same: CPUs then load it once.
-    let scale = control[0];
-    let applies = control[1];
-    if 4u * i >= params.len || applies == 0.0 {
-        return;
-    }
-    let behind = behind_end(i, params.len);
-    let g = gradient[i] * scale;
-    let old_w = parameter[i];
-    let w = old_w - old_w * (params.weight_decay * params.learning_rate);
+fn formula(i: u32, old_w: vec4<f32>, w: vec4<f32>, g: vec4<f32>) -> vec4<f32> {
     let old_sum = accumulator[i];
     let sum = old_sum + g * g;
-    accumulator[i] = select(sum, old_sum, behind);
-    parameter[i] = select(w - params.learning_rate * g / sqrt(sum + params.epsilon), old_w, behind);
+    accumulator[i] = up_to_end(i, sum, old_sum);
+    return w - params.learning_rate * g / sqrt(sum + params.epsilon);
 }

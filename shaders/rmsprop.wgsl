@@ -14,55 +14,36 @@
 //           writes it. Nothing if control[1] is 0.
 // Grid      an invocation for each four elements.
 // Accuracy  within 1e-5 of the twin, relative to 1 + |w|; a centered variance near 0 costs digits.
-// Twin      src/kernels/rmsprop.rs, fn update_twin.
-// Uses      lib/grid.wgsl
+// Twin      src/kernels/rmsprop.rs, fn update.
+// Uses      lib/grid.wgsl, lib/update.wgsl
 
 struct Params {
     len: u32,
     learning_rate: f32,
+    weight_decay: f32,
     rho: f32,
     momentum: f32,
     epsilon: f32,
-    weight_decay: f32,
     outer_epsilon: f32,
     l2_decay: f32,
 }
 
 override CENTERED: u32 = 0u;
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> gradient: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> control: array<f32>;
-@group(0) @binding(3) var<storage, read_write> parameter: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> mean_square: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> momentum_buffer: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> mean_gradient: array<vec4<f32>>;
 
-@compute @workgroup_size(64)
-fn update(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = element_index(workgroup, workgroups, lane, 64u);
-    // Read before the branch, where all invocations are known to read the same: CPUs then load it once.
-    let scale = control[0];
-    let applies = control[1];
-    if 4u * i >= params.len || applies == 0.0 {
-        return;
-    }
-    let behind = behind_end(i, params.len);
-    let old_w = parameter[i];
-    let g = gradient[i] * scale + params.l2_decay * old_w;
-    let w = old_w - old_w * (params.weight_decay * params.learning_rate);
+fn formula(i: u32, old_w: vec4<f32>, w: vec4<f32>, scaled: vec4<f32>) -> vec4<f32> {
+    let g = scaled + params.l2_decay * old_w;
     let old_square = mean_square[i];
     let square = params.rho * old_square + (1.0 - params.rho) * (g * g);
-    mean_square[i] = select(square, old_square, behind);
+    mean_square[i] = up_to_end(i, square, old_square);
     var variance = square;
     if CENTERED == 1u {
         let old_mean = mean_gradient[i];
         let mean = params.rho * old_mean + (1.0 - params.rho) * g;
-        mean_gradient[i] = select(mean, old_mean, behind);
+        mean_gradient[i] = up_to_end(i, mean, old_mean);
         // Rounding may put the square of the mean above the mean of the squares.
         variance = max(square - mean * mean, vec4<f32>(0.0));
     }
@@ -70,7 +51,7 @@ fn update(
     if params.momentum > 0.0 {
         let old_change = momentum_buffer[i];
         change += params.momentum * old_change;
-        momentum_buffer[i] = select(change, old_change, behind);
+        momentum_buffer[i] = up_to_end(i, change, old_change);
     }
-    parameter[i] = select(w - change, old_w, behind);
+    return w - change;
 }

@@ -11,44 +11,25 @@
 // Shapes    gradient, parameter, velocity [len]; control [4] as clip.wgsl writes it. Nothing if control[1] is 0.
 // Grid      an invocation for each four elements.
 // Accuracy  a few roundings: within 2e-6 of the twin, relative to 1 + |w|.
-// Twin      src/kernels/sgd.rs, fn update_twin.
-// Uses      lib/grid.wgsl
+// Twin      src/kernels/sgd.rs, fn update.
+// Uses      lib/grid.wgsl, lib/update.wgsl
 
 struct Params {
     len: u32,
     learning_rate: f32,
-    momentum: f32,
     weight_decay: f32,
+    momentum: f32,
     l2_decay: f32,
 }
 
 override NESTEROV: u32 = 0u;
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> gradient: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> control: array<f32>;
-@group(0) @binding(3) var<storage, read_write> parameter: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> velocity: array<vec4<f32>>;
 
-@compute @workgroup_size(64)
-fn update(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = element_index(workgroup, workgroups, lane, 64u);
-    // Read before the branch, where all invocations are known to read the same: CPUs then load it once.
-    let scale = control[0];
-    let applies = control[1];
-    if 4u * i >= params.len || applies == 0.0 {
-        return;
-    }
-    let behind = behind_end(i, params.len);
-    let old_w = parameter[i];
+fn formula(i: u32, old_w: vec4<f32>, w: vec4<f32>, g: vec4<f32>) -> vec4<f32> {
     let old_v = velocity[i];
-    let step = params.learning_rate * (gradient[i] * scale + params.l2_decay * old_w);
-    let w = old_w - old_w * (params.weight_decay * params.learning_rate);
-    let v = params.momentum * old_v - step;
-    velocity[i] = select(v, old_v, behind);
-    parameter[i] = select(w + select(v, params.momentum * v - step, NESTEROV == 1u), old_w, behind);
+    let change = params.learning_rate * (g + params.l2_decay * old_w);
+    let v = params.momentum * old_v - change;
+    velocity[i] = up_to_end(i, v, old_v);
+    return w + select(v, params.momentum * v - change, NESTEROV == 1u);
 }

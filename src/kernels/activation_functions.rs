@@ -2,15 +2,13 @@
 //!
 //! `lib/activation.wgsl` has the same functions by the same codes.
 
-mod real;
-
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 use super::Call;
 use super::rounding::single;
 use super::vectors::widest;
 
-pub use real::{Real, erf};
+pub use super::real::{Real, erf};
 
 /// √(2/π), of the tanh form of GELU.
 const SQRT_2_OVER_PI: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;

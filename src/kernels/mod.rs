@@ -3,10 +3,10 @@
 //! [`FAMILIES`] is the one table. Tests, benches and the support matrix read it.
 
 // Files: one for each shader, with its `Params`, bindings, twin, fast version and cases; a folder of the same name holds the parts of a
-// family that is too long for one file. `table.rs`: `FAMILIES`; `family.rs`: types that the kernels of a file share; `cases.rs`: a test
-// case; `text.rs`: the shaders' texts; `product.rs`: the CPU's matrix product; `parallel.rs`, `vectors.rs`: fast versions over threads
-// and in vectors; `rounding.rs`, `random.rs`: numbers that all share; `activation_functions.rs` with its folder: activation functions
-// for layers and fused kernels.
+// family that is too long for one file. `table.rs`: `FAMILIES`; `family.rs`: types that the kernels of a file share; `update.rs`: what
+// the updates of optimizers share; `cases.rs`: a test case; `text.rs`: the shaders' texts; `product.rs`: the CPU's matrix product;
+// `parallel.rs`, `vectors.rs`: fast versions over threads and in vectors; `rounding.rs`, `random.rs`, `real.rs`: numbers that all share;
+// `activation_functions.rs`: activation functions for layers and fused kernels.
 
 mod family;
 mod text;
@@ -44,6 +44,7 @@ pub mod pointwise_loss;
 pub mod pooling;
 pub mod product;
 pub mod random;
+mod real;
 pub mod recurrent;
 pub mod reduce;
 pub mod regularizer;
@@ -55,6 +56,7 @@ pub mod sgd;
 pub mod softmax;
 pub mod softmax_cross_entropy;
 mod table;
+mod update;
 mod vectors;
 
 use std::fmt;
@@ -95,6 +97,8 @@ pub enum Library {
     Activation,
     /// `lib/random.wgsl`: counter-based random numbers.
     Random,
+    /// `lib/update.wgsl`: the frame of an optimizer's update, with its entry point, around the kernel's `formula`.
+    Update,
     /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a way to cut it, and `lib/product_factors.wgsl`
     /// for all of them.
     Product,
@@ -225,6 +229,7 @@ impl Library {
             (Self::Reduce, _) => wgsl!("lib/reduce"),
             (Self::Activation, _) => wgsl!("lib/activation"),
             (Self::Random, _) => wgsl!("lib/random"),
+            (Self::Update, _) => wgsl!("lib/update"),
             (Self::Product, Tile::Registers) => wgsl!("lib/product_registers"),
             (Self::Product, Tile::Vectors) => wgsl!("lib/product_vectors"),
             (Self::Product, Tile::Subgroups) => wgsl!("lib/product_subgroups"),

@@ -7,37 +7,38 @@
 macro_rules! widest {
     (
         $(#[$note:meta])*
-        $shown:vis fn $name:ident $(<$type:ident: $bound:ident>)? ($($given:ident: $of:ty),* $(,)?) $(-> $result:ty)? $body:block
+        $shown:vis fn $name:ident $(<$($type:ident: $bound:path),+ $(; const $size:ident: usize)?>)?
+            ($($given:ident: $of:ty),* $(,)?) $(-> $result:ty)? $body:block
     ) => {
         $(#[$note])*
-        $shown fn $name $(<$type: $bound>)? ($($given: $of),*) $(-> $result)? {
+        $shown fn $name $(<$($type: $bound,)+ $(const $size: usize)?>)? ($($given: $of),*) $(-> $result)? {
             #[inline(always)]
-            fn any $(<$type: $bound>)? ($($given: $of),*) $(-> $result)? $body
+            fn any $(<$($type: $bound,)+ $(const $size: usize)?>)? ($($given: $of),*) $(-> $result)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2")]
-                fn avx2 $(<$type: $bound>)? ($($given: $of),*) $(-> $result)? {
-                    any $(::<$type>)? ($($given),*)
+                fn avx2 $(<$($type: $bound,)+ $(const $size: usize)?>)? ($($given: $of),*) $(-> $result)? {
+                    any $(::<$($type,)+ $($size)?>)? ($($given),*)
                 }
 
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                fn avx512 $(<$type: $bound>)? ($($given: $of),*) $(-> $result)? {
-                    any $(::<$type>)? ($($given),*)
+                fn avx512 $(<$($type: $bound,)+ $(const $size: usize)?>)? ($($given: $of),*) $(-> $result)? {
+                    any $(::<$($type,)+ $($size)?>)? ($($given),*)
                 }
 
                 if $crate::kernels::vectors::has_avx512() {
                     // SAFETY: the processor has the instructions that the function is compiled for.
                     #[allow(unsafe_code, reason = "a call of code for another processor; the line above asks for it")]
-                    return unsafe { avx512 $(::<$type>)? ($($given),*) };
+                    return unsafe { avx512 $(::<$($type,)+ $($size)?>)? ($($given),*) };
                 }
                 if is_x86_feature_detected!("avx2") {
                     // SAFETY: as above.
                     #[allow(unsafe_code, reason = "a call of code for another processor; the line above asks for it")]
-                    return unsafe { avx2 $(::<$type>)? ($($given),*) };
+                    return unsafe { avx2 $(::<$($type,)+ $($size)?>)? ($($given),*) };
                 }
             }
-            any $(::<$type>)? ($($given),*)
+            any $(::<$($type,)+ $($size)?>)? ($($given),*)
         }
     };
 }

@@ -4,8 +4,8 @@
 //! [`Schedule`] changes the learning rate over the steps. Over several adapters the update runs once, on the host; one
 //! adapter alone updates its weights itself.
 
-// Files: one for each optimizer: settings, their ranges, kernel. `table.rs`: `OPTIMIZERS`, the one table; `rule.rs`: the trait;
-// `clipping.rs`, `decay.rs`, `ema.rs`: what every optimizer can have; `schedule.rs`: learning-rate schedules.
+// Files: one for each optimizer: settings, their ranges, kernel. `table.rs`: `OPTIMIZERS`, the one table; `rule.rs`: the trait,
+// and the macro that implements it for the crate's own; `clipping.rs`, `decay.rs`, `ema.rs`: what every optimizer can have; `schedule.rs`: learning-rate schedules.
 
 mod adadelta;
 mod adagrad;

@@ -71,6 +71,79 @@ pub const fn entry<R: UpdateRule + DeserializeOwned + 'static>(kind: &'static st
     Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<R>(config)?)) }
 }
 
+/// Declares an optimizer of the crate: its settings, each with its default and, if it is a number, its [`Range`]; its kind,
+/// kernel and states; the kernel's own `Params`, each a setting or a [`Word`] of the rule; other methods of [`UpdateRule`].
+macro_rules! optimizer {
+    (
+        $(#[$doc:meta])*
+        $name:ident {
+            $($(#[$of_field:meta])* $field:ident: $type:ty = $default:literal $(in $range:ident)?,)*
+        }
+        $kind:literal, $kernel:ident, $states:expr,
+        params($rule:ident) { $($param:ident $(: $word:expr)?),* $(,)? }
+        $($method:item)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            $($(#[$of_field])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $crate::optimizers::UpdateRule for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> $crate::kind::Settings {
+                $crate::kind::Settings::of(self)
+            }
+
+            fn ranges(&self) -> Vec<(&'static str, f32, $crate::optimizers::Range)> {
+                vec![$($((stringify!($field), self.$field, $crate::optimizers::Range::$range),)?)*]
+            }
+
+            fn learning_rate(&self) -> f32 {
+                self.learning_rate
+            }
+
+            fn with_learning_rate(&self, rate: f32) -> std::sync::Arc<dyn $crate::optimizers::UpdateRule> {
+                std::sync::Arc::new(Self { learning_rate: rate, ..*self })
+            }
+
+            fn state_names(&self) -> &'static [&'static str] {
+                &$states
+            }
+
+            fn kernel(&self) -> &'static $crate::kernels::Kernel {
+                &$kernel::UPDATE
+            }
+
+            fn params(&self, len: u32) -> Vec<$crate::plan::Word> {
+                let ($rule, learning_rate) = (self, $crate::optimizers::LEARNING_RATE);
+                $(let $param = $crate::optimizers::rule::optimizer!(@word $rule $param $($word)?);)*
+                $kernel::Record { len: len.into(), learning_rate, $($param,)* }.into()
+            }
+
+            $($method)*
+        }
+    };
+    (@word $rule:ident $param:ident) => { $crate::plan::Word::from($rule.$param) };
+    (@word $rule:ident $param:ident $word:expr) => { $crate::plan::Word::from($word) };
+}
+pub(super) use optimizer;
+
+/// `1 - beta^step`, by which a mean that began with 0 is too small.
+pub(super) fn correction(beta: f32, step: u64) -> f64 {
+    1.0 - f64::from(beta).powi(i32::try_from(step).unwrap_or(i32::MAX))
+}
+
 /// Whether a setting is 0, which files leave out where older versions do not know it.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(super) fn is_zero(value: &f32) -> bool {

@@ -25,6 +25,7 @@ use documents::{
 use manyhands::extend::{Kernel, Library};
 use manyhands::internals::kernels::{self, Tile};
 use manyhands::internals::layers::LAYERS;
+use manyhands::internals::optimizers::OPTIMIZERS;
 
 /// Texts by path, from the repository's root.
 #[derive(Clone, Default)]
@@ -185,7 +186,8 @@ fn headers_name_their_twins(tree: &Tree) -> Vec<String> {
         for function in
             functions.split(',').map(|name| name.trim().trim_end_matches('.')).filter(|name| !name.is_empty())
         {
-            if !host.contains(&format!("fn {function}(")) {
+            // A twin may be written for any float.
+            if !["(", "<"].iter().any(|end| host.contains(&format!("fn {function}{end}"))) {
                 complaints
                     .push(format!("{path}: its header's Twin names `{function}`, which {file} lacks: name its twins"));
             }
@@ -222,8 +224,8 @@ fn headers_name_their_libraries(tree: &Tree) -> Vec<String> {
 }
 
 fn every_library_is_one_of_the_table(tree: &Tree) -> Vec<String> {
-    let all =
-        [Library::Grid, Library::Reduce, Library::Activation, Library::Random, Library::Product, Library::Attention];
+    use Library::{Activation, Attention, Grid, Product, Random, Reduce, Update};
+    let all = [Grid, Reduce, Activation, Random, Update, Product, Attention];
     let known: Vec<&str> =
         all.iter().flat_map(|library| Tile::ALL.map(|tile| library.sources(tile))).flatten().collect();
     let lonely = tree.files("shaders/lib/", ".wgsl").filter(|(_, text)| !known.contains(text));
@@ -237,6 +239,28 @@ fn every_family_is_in_the_table(tree: &Tree) -> Vec<String> {
     missing
         .map(|(path, _)| format!("{path} is not in `kernels::FAMILIES`: add the line `{}::KERNELS,` there", stem(path)))
         .collect()
+}
+
+/// An optimizer is a formula in the frame that all of them share, and no part but the two of formulas and settings knows of it.
+fn optimizers_are_formulas(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for entry in OPTIMIZERS {
+        let rule = (entry.from_config)(serde_json::json!({})).unwrap();
+        let Kernel { stem, uses, .. } = rule.kernel();
+        if !uses.contains(&Library::Update) {
+            complaints
+                .push(format!("`{entry:?}` has an update of its own: give src/kernels/{stem}.rs a formula alone"));
+        }
+        let path = format!("kernels::{stem}");
+        let names = |line: &str| line.split(&path).skip(1).any(|rest| !rest.starts_with(char::is_alphanumeric));
+        let knows = |text: &str| code(text).any(|(_, line)| names(line));
+        let others =
+            tree.files("src/", ".rs").filter(|(path, text)| !path.ends_with(&format!("/{stem}.rs")) && knows(text));
+        complaints.extend(others.map(|(path, _)| {
+            format!("{path} names the update `{stem}`: let it take the kernel of an `UpdateRule`, whichever that is")
+        }));
+    }
+    complaints
 }
 
 fn every_layer_has_a_row(tree: &Tree) -> Vec<String> {
@@ -390,7 +414,7 @@ static RULES: &[Rule] = &[
     },
     Rule {
         check: headers_name_their_twins,
-        breach: ["shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/sgd.rs, fn update_twin, no_twin.\n"],
+        breach: ["shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/sgd.rs, fn update, no_twin.\n"],
         complaint: "names `no_twin`, which src/kernels/sgd.rs lacks",
     },
     Rule {
@@ -412,6 +436,11 @@ static RULES: &[Rule] = &[
         check: every_family_is_in_the_table,
         breach: ["src/kernels/new.rs", "pub static KERNELS: &[&Kernel] = &[];\n"],
         complaint: "src/kernels/new.rs is not in `kernels::FAMILIES`: add the line `new::KERNELS,`",
+    },
+    Rule {
+        check: optimizers_are_formulas,
+        breach: ["src/scheduler/new.rs", "use crate::kernels::lion;\n"],
+        complaint: "src/scheduler/new.rs names the update `lion`",
     },
     Rule {
         check: every_layer_has_a_row,

@@ -32,17 +32,25 @@ const SWAPS: [(&str, &str); 8] = [
 /// Mutants tried of each kernel; most kernels have fewer.
 const MOST: usize = 12;
 
-/// The kernel's text with one small error: in its entry point's own body, or, where that only calls, in the file.
-fn mutants(kernel: &'static Kernel) -> Vec<String> {
-    let entry = kernel.source.find(&format!("fn {}(", kernel.entry)).unwrap();
-    let end = kernel.source[entry..].find("\n}").map_or(kernel.source.len(), |len| entry + len);
-    let code = kernel.source.find("@group").unwrap_or(0);
-    let mut mutants = mutants_within(kernel.source, entry..end);
-    if mutants.is_empty() {
-        mutants = mutants_within(kernel.source, code..kernel.source.len());
+/// The kernel with one small error: in its entry point's own body, or, where that only calls, in the file. Where a library has
+/// the entry point, in the text with its libraries.
+fn mutants(kernel: &'static Kernel) -> Vec<&'static Kernel> {
+    let whole = kernel.wgsl(Tile::Registers);
+    let code = |text: &str| text.find("@group").unwrap_or(0)..text.len();
+    let (mut texts, uses) = match kernel.source.find(&format!("fn {}(", kernel.entry)) {
+        Some(entry) => {
+            let end = kernel.source[entry..].find("\n}").map_or(kernel.source.len(), |len| entry + len);
+            (mutants_within(kernel.source, entry..end), kernel.uses)
+        }
+        None => (mutants_within(&whole, code(&whole)), &[][..]),
+    };
+    if texts.is_empty() {
+        texts = mutants_within(kernel.source, code(kernel.source));
     }
-    let every = mutants.len().div_ceil(MOST).max(1);
-    mutants.into_iter().step_by(every).collect()
+    let every = texts.len().div_ceil(MOST).max(1);
+    let kernel_of =
+        |text: String| Box::leak(Box::new(Kernel { source: Box::leak(text.into_boxed_str()), uses, ..*kernel }));
+    texts.into_iter().step_by(every).map(|text| &*kernel_of(text)).collect()
 }
 
 fn mutants_within(source: &str, region: Range<usize>) -> Vec<String> {
@@ -100,9 +108,7 @@ fn a_small_error_in_any_shader_is_noticed() {
             })
             .collect();
         let mut seen = 0;
-        for source in mutants(kernel) {
-            let mutant: &'static Kernel =
-                Box::leak(Box::new(Kernel { source: Box::leak(source.into_boxed_str()), ..*kernel }));
+        for mutant in mutants(kernel) {
             if !is_valid(&mutant.wgsl(Tile::Registers)) {
                 continue;
             }

@@ -1,9 +1,10 @@
-//! Arithmetic of activation functions, which are written once, for the f64 of twins and the f32 of fast versions.
+//! Arithmetic of formulas that are written once, for the f64 of twins and the f32 of fast versions.
 
+use std::convert::identity;
 use std::f64::consts::FRAC_2_SQRT_PI;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-use super::super::vectors;
+use super::{rounding, vectors};
 
 /// A floating-point number.
 pub trait Real:
@@ -29,12 +30,20 @@ pub trait Real:
     fn erf(self) -> Self;
     /// `|x|`.
     fn abs(self) -> Self;
+    /// The larger of two numbers; that which is none is left out.
+    fn max(self, other: Self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
     /// Between two bounds; a NaN stays one.
     fn clamp(self, low: f64, high: f64) -> Self;
+    /// Itself; for f32 0 in place of a subnormal number, which takes CPUs long.
+    fn normal(self) -> Self;
+    /// The nearest f32.
+    fn single(self) -> f32;
 }
 
 macro_rules! real {
-    ($float:ident, $exp:path, $tanh:path, $erf:path) => {
+    ($float:ident, $exp:path, $tanh:path, $erf:path, $normal:path, $single:path) => {
         impl Real for $float {
             #[allow(clippy::cast_possible_truncation, clippy::cast_lossless, reason = "rounding is what it is for")]
             #[inline(always)]
@@ -73,15 +82,35 @@ macro_rules! real {
             }
 
             #[inline(always)]
+            fn max(self, other: Self) -> Self {
+                Self::max(self, other)
+            }
+
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                Self::sqrt(self)
+            }
+
+            #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> Self {
                 Self::clamp(self, Self::of(low), Self::of(high))
+            }
+
+            #[inline(always)]
+            fn normal(self) -> Self {
+                $normal(self)
+            }
+
+            #[inline(always)]
+            fn single(self) -> f32 {
+                $single(self)
             }
         }
     };
 }
 
-real!(f64, f64::exp, f64::tanh, erf);
-real!(f32, vectors::exp, vectors::tanh, erf_f32);
+real!(f64, f64::exp, f64::tanh, erf, identity, rounding::single);
+real!(f32, vectors::exp, vectors::tanh, erf_f32, rounding::normal, identity);
 
 /// The error function, to about 1e-15.
 ///
