@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::data::{self, DataConfig, DataPair, Field, Format, Inputs, Schema};
+use crate::data::{self, DataConfig, DataPair, Inputs, Schema};
 use crate::internals::files::{self, FileKind, Output};
-use crate::internals::schema::few;
+use crate::internals::schema::{Place, few};
 use crate::losses::Head;
 use crate::processes::Group;
 use crate::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
@@ -168,23 +168,19 @@ impl Trained {
     /// The settings' data, or those at a path, of the kind that the model file names.
     fn source(&self, settings: &Settings, model: &Model, path: Option<&Path>) -> Result<Source> {
         let (schema, workers) = (model.schema(), settings.training.workers);
-        let is_known = !matches!(schema.format, Format::Other | Format::Digits);
+        let facts = schema.facts();
         match path {
             _ if self.data.config.is_some() => Ok(Source { config: settings.data_of(model)?, is_one: false, workers }),
-            Some(path) if is_known => {
-                let is_one = matches!(
-                    schema.format,
-                    Format::Csv { .. } | Format::Text { .. } | Format::ImageFolder { .. } | Format::Numpy
-                );
+            Some(path) if matches!(facts.place, Place::Pair | Place::Single) => {
                 let config = DataConfig::of_schema(schema, path)?;
-                Ok(Source { config: self.data.rooted(config), is_one, workers })
+                Ok(Source { config: self.data.rooted(config), is_one: facts.place == Place::Single, workers })
             }
-            None if is_known => Err(Error::data(
+            None if matches!(facts.place, Place::Pair | Place::Single) => Err(Error::data(
                 "the data",
                 "are needed, but none are named",
                 format!(
                     "name them after the model file, or settings by `--config`; the model was trained on {}",
-                    described(schema)
+                    facts.description
                 ),
             )),
             _ => Ok(Source { config: settings.data.clone(), is_one: false, workers }),
@@ -205,24 +201,7 @@ impl Trained {
 
 /// Whether a model file describes its data.
 fn is_described(file: &Path) -> bool {
-    Model::load(file).is_ok_and(|model| model.schema().format != Format::Other)
-}
-
-/// Description of a model's training data, in a message.
-fn described(schema: &Schema) -> String {
-    match schema.format {
-        Format::Csv { .. } => {
-            let inputs: Vec<String> = schema.inputs.iter().flat_map(Field::column_names).collect();
-            let targets: Vec<String> = schema.targets.iter().flat_map(Field::column_names).collect();
-            format!("a table with the columns {} and the target {}", few(&inputs), few(&targets))
-        }
-        Format::ImageFolder { .. } => format!("a folder of images for each of {}", few(schema.classes(0))),
-        Format::Text { .. } => "text".into(),
-        Format::Idx => "IDX files".into(),
-        Format::Cifar10 => "CIFAR-10".into(),
-        Format::Numpy => "arrays of NumPy".into(),
-        Format::Digits | Format::Other => "other data".into(),
-    }
+    Model::load(file).is_ok_and(|model| model.schema().facts().place != Place::Unknown)
 }
 
 /// An error of a model, with its file.

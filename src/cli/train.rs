@@ -10,8 +10,9 @@ use std::sync::atomic::AtomicBool;
 
 use crate::adapters::{Info, Kind};
 use crate::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monitor};
-use crate::data::{ClassWeighted, Dataset, Description, Format};
+use crate::data::{ClassWeighted, Dataset, Description};
 use crate::internals::files as written;
+use crate::internals::schema::Place;
 use crate::internals::thousands;
 use crate::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use crate::processes::Group;
@@ -329,7 +330,7 @@ fn show_best(run: &Run, files: &Files, terminal: &Terminal) {
         return;
     }
     // Those of the digits are in the program.
-    let data = if run.trainer.model().schema().format == Format::Digits { "" } else { " DATA" };
+    let data = if run.trainer.model().schema().facts().place == Place::Program { "" } else { " DATA" };
     terminal.line(format_args!("best model in `{0}`; predict with `manyhands predict {0}{data}`", best.display()));
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileKind};
 use crate::losses::Head;
 use crate::onnx::{About, Form, Graph, PRODUCER, Ready, prepare};
-use crate::schema::{Field, Format, Schema};
+use crate::schema::Schema;
 use crate::shown::{bytes, shown};
 
 /// The one ending of files that are written.
@@ -125,7 +125,7 @@ impl Model {
         if self.schema != Schema::default() {
             add("manyhands.schema", json(&self.schema)?);
         }
-        let note = preprocessing(&self.schema);
+        let note = self.schema.facts().encoding;
         if !note.is_empty() {
             add("preprocessing", note);
         }
@@ -158,26 +158,5 @@ impl Model {
             add("activations", json(&heads)?);
         }
         Ok(texts)
-    }
-}
-
-/// The way from rows of the training data to inputs, in words; empty where that is not known.
-fn preprocessing(schema: &Schema) -> String {
-    let bytes = "channels last, each byte divided by 255";
-    match &schema.format {
-        Format::ImageFolder { height, width, channels, .. } => {
-            let color = if *channels == 1 { "gray" } else { "red, green and blue" };
-            format!("an image scaled to {height} x {width} pixels, {color}, {bytes}")
-        }
-        Format::Idx | Format::Cifar10 => format!("an image, {bytes}"),
-        Format::Digits => "an image of 8 x 8 pixels from 0 to 1".into(),
-        Format::Csv { .. } => {
-            let names = schema.inputs.iter().map(|input| Field::column_names(input).join(", "));
-            let names: Vec<String> = names.collect();
-            format!("columns of a table, encoded as `manyhands.schema` says: {}", names.join("; "))
-        }
-        Format::Text { .. } => "numbers of tokens, as floats; `manyhands.schema` has the vocabulary".into(),
-        Format::Numpy => "arrays as they are, but bytes of images divided by 255".into(),
-        Format::Other => String::new(),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::data::images::sketch::look;
 use crate::data::{Dataset, Description};
 use crate::internals::data::check_labels;
-use crate::internals::schema::{Format, few};
+use crate::internals::schema::few;
 use crate::internals::shown;
 use crate::{Error, Result};
 
@@ -153,7 +153,7 @@ fn proposal(data: &str, note: &str) -> Result<Proposal> {
 
 /// Random changes of the images of a folder, which are mostly photographs. Digits and the like may not be mirrored.
 fn augment(train: &dyn Dataset) -> String {
-    if !matches!(train.schema().format, Format::ImageFolder { .. }) {
+    if !train.schema().facts().has_photographs {
         return String::new();
     }
     let comment =

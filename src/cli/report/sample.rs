@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::data::{Batch, Dataset, Field, Origin};
 use crate::{Error, Result, Shape};
+use image::codecs::png::PngEncoder;
 use image::imageops::thumbnail;
-use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
+use image::{DynamicImage, GrayImage, RgbImage};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Most pixels of a side of a picture.
@@ -146,7 +147,7 @@ impl Pixels {
             image
         };
         let mut png = Cursor::new(Vec::new());
-        image.write_to(&mut png, ImageFormat::Png).map_err(|error| {
+        image.write_with_encoder(PngEncoder::new(&mut png)).map_err(|error| {
             Error::setting(
                 "a picture of the report",
                 format!("can't be made: {error}"),
