@@ -3,8 +3,7 @@
 //     cargo xtask web build && node web-demo/bench/line.js [ROUNDS]
 //
 // The line is Chromium's own emulation (`Network.emulateNetworkConditions`): 1.5 Mbit/s down and up, with a delay of 40 ms and of 150 ms
-// for each request of the page. What its worker asks for may come faster: its two scripts (9 kB), and behind them the engine's second file, which
-// is not counted. The server sends the packed files: once those of gzip, once those of brotli. Each visit has a browser of its own. Medians of the rounds; no other program should run meanwhile.
+// for each request of the page. What its worker asks for may come faster: its two scripts (9 kB). The server sends the packed files: once those of gzip, once those of brotli. Each visit has a browser of its own. Medians of the rounds; no other program should run meanwhile.
 
 import { launch, visit } from "../tests/browser.js";
 import { BUILT, serve } from "../tests/serve.js";

@@ -33,9 +33,6 @@ export const BUILT = process.env.MANYHANDS_WEB_DEMO ?? path.join(HERE, "dist");
 
 export const WASM = "/engine/manyhands_web_demo_bg.wasm";
 
-/** What training does not need at first. */
-export const LATER = "/engine/manyhands_web_demo_later.wasm";
-
 /**
  * What takes the place of the engine: a stand-in of a kind.
  * @param {string} variant

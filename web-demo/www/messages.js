@@ -1,6 +1,6 @@
 // Messages between the page and the engine's worker.
 //
-// The page starts the worker with `new Worker("engine.js", { type: "module" })`, sends it the first file of the engine's
+// The page starts the worker with `new Worker("engine.js", { type: "module" })`, sends it the engine's
 // code as `{ wasm: ArrayBuffer }`, which is loaded beside the scripts, and then `Request`s; the worker answers with `Event`s. Messages are
 // plain objects, distinguished by `type`. Names, units and meanings are those of the crate: `StepLog`, `AdapterLog` and `EpochLog` of `src/trainer/log.rs`, `Info` of `src/adapters/mod.rs`, `RigConfig`
 // and `Report` of `src/simulator/`. This file holds types alone; `tsc` checks both sides against it.
@@ -11,8 +11,7 @@
 //   the members of the last `rig`.
 // - Each `load`, `classify`, `measure`, `simulate`, `stages` and `export` is answered once: by its own event, or by `error` with its
 //   name in `request`. All others take effect between two training steps and are answered by `state` or `rig`.
-// - Requests are taken in their order, but that `simulate` and `stages` may be passed. `load`, `classify`, `measure`, `export` and these two
-//   wait until the engine's second file is there, and are answered by `error` if it does not come.
+// - Requests are taken in their order.
 // - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has
 //   changed then. One for a member that has left does nothing: it was on its way when that left.
 // - If an adapter of `start` or `reset` can't be opened the run begins on CPU adapters alone, and an `error` behind the

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use wasm_bindgen_cli_support::Bindgen;
 use xshell::{Shell, cmd};
 
 use crate::serve;
@@ -26,8 +27,6 @@ pub enum WebJob {
     },
     /// Build the engine for `web-demo/bench/steps.js`, which times training steps beside TensorFlow.js.
     Bench,
-    /// Write `web-demo/later.txt`, the functions that no first visit calls: they go into the engine's second file.
-    Later,
     /// Type-check engine and worker for browsers. A warning is an error.
     Check,
 }
@@ -61,17 +60,9 @@ const SMALL_ENGINE: &str = r#"profile.web.package.manyhands.opt-level="z""#;
 /// Bytes, gzipped, that the demo may have until it trains, and in all, a little above what it has with a standard library built from
 /// source: a page that grows without notice is caught here.
 const LIMITS: [usize; 2] = [461_000, 736_000];
-/// Files that are loaded behind the engine's first, or when they are first used: the scripts are those of `LATER` in `web-demo/build.js`.
-const LATER: [&str; 8] = [
-    "engine/manyhands_web_demo_later.wasm",
-    "card.js",
-    "lines.js",
-    "replay.js",
-    "stages.js",
-    "step-picture.js",
-    "words.js",
-    "vendor/uPlot.esm.js",
-];
+/// Files that training doesn't wait for: the library of charts, and the scripts that are loaded when they are first used, `LATER` in `web-demo/build.js`.
+const LATER: [&str; 7] =
+    ["card.js", "lines.js", "replay.js", "stages.js", "step-picture.js", "words.js", "vendor/uPlot.esm.js"];
 
 /// Folder of the data that a visitor may choose.
 const DATA: &str = "data";
@@ -86,19 +77,7 @@ pub fn run(shell: &Shell, job: &WebJob) -> Result<()> {
         WebJob::Build { quick: true } => build_page(shell, Profile::Quick),
         WebJob::Bench => {
             let folder = crate::root().join("target/web-bench");
-            compile(shell, Profile::Small, &["--features", "bench"], &folder, &[])
-        }
-        WebJob::Later => {
-            if !Toolchain::find(shell, Target::Web)?.builds_std() {
-                bail!(
-                    "the list needs an engine as it is published, but the standard library is not built from source\n  help: install Debian's `rustc-web`, and let the active toolchain not have the target wasm32-unknown-unknown"
-                );
-            }
-            let folder = crate::root().join("target/web-calls");
-            build(shell, Profile::Small, &folder, &["--calls"])?;
-            let script = crate::root().join("web-demo/bench/later.js");
-            cmd!(shell, "node {script} {folder}").run()?;
-            Ok(())
+            compile(shell, Profile::Small, &["--features", "bench"], &folder)
         }
         WebJob::Serve { port } => serve::run(&dist(), *port),
         WebJob::Check => {
@@ -114,18 +93,13 @@ fn dist() -> PathBuf {
 }
 
 fn build_page(shell: &Shell, profile: Profile) -> Result<()> {
-    let list = crate::root().join("web-demo/later.txt");
-    build(shell, profile, &dist(), &["--later", &list.to_string_lossy()])
+    shell.remove_path(dist())?;
+    compile(shell, profile, &[], &dist().join("engine"))?;
+    lay_page(shell, &dist())
 }
 
-fn build(shell: &Shell, profile: Profile, folder: &Path, options: &[&str]) -> Result<()> {
-    shell.remove_path(folder)?;
-    compile(shell, profile, &[], &folder.join("engine"), options)?;
-    lay_page(shell, folder)
-}
-
-/// The engine as wasm, with the JavaScript that it is called through, both by `web-bindgen` with these options.
-fn compile(shell: &Shell, profile: Profile, features: &[&str], engine: &Path, options: &[&str]) -> Result<()> {
+/// The engine as wasm, with the JavaScript that it is called through.
+fn compile(shell: &Shell, profile: Profile, features: &[&str], engine: &Path) -> Result<()> {
     shell.create_dir(engine)?;
     let profile = profile.name();
     let toolchain = Toolchain::find(shell, Target::Web)?;
@@ -139,8 +113,13 @@ fn compile(shell: &Shell, profile: Profile, features: &[&str], engine: &Path, op
     };
     compile.args(features).run()?;
     let wasm = toolchain.folder().join(profile).join(format!("{WASM}.wasm"));
-    cmd!(shell, "cargo run --quiet --locked --package web-bindgen -- {options...} {wasm} {engine}").run()?;
-    Ok(())
+    Bindgen::new()
+        .input_path(wasm)
+        .web(true)?
+        .typescript(false)
+        .remove_producers_section(true)
+        .remove_name_section(true)
+        .generate(engine)
 }
 
 /// The page's own files, made small by the page's own script.
@@ -192,9 +171,7 @@ fn weigh(shell: &Shell, dist: &Path) -> Result<()> {
     if let Some((bytes, limit)) = [first[0], total[0]].into_iter().zip(LIMITS).find(|(bytes, limit)| bytes > limit) {
         let problem = format!("the demo needs to stay below {} bytes, but has {}", thousands(limit), thousands(bytes));
         if Toolchain::find(shell, Target::Web)?.builds_std() {
-            bail!(
-                "{problem}\n  help: the largest files are above; look for what is new in them, or write the list of later functions anew: cargo xtask web later"
-            );
+            bail!("{problem}\n  help: the largest files are above; look for what is new in them");
         }
         eprintln!("{problem}: the standard library was not built from source, which makes it smaller");
     }
