@@ -6,7 +6,7 @@ use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint8Array, Uint32A
 use manyhands::internals::adapters::remote::Packet;
 use wasm_bindgen::{JsCast, JsValue};
 
-use crate::messages::Event;
+use crate::messages::{Event, Level};
 
 struct Host {
     post: Function,
@@ -92,7 +92,7 @@ impl log::Log for Notices {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            let level = if record.level() <= log::Level::Warn { "warn" } else { "info" };
+            let level = if record.level() <= log::Level::Warn { Level::Warn } else { Level::Info };
             tell(&Event::Notice { level, message: record.args().to_string(), step: step() });
         }
     }

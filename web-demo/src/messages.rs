@@ -180,6 +180,18 @@ impl Learnable {
     }
 }
 
+/// Whether an adapter in use is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
+    /// It takes part.
+    Active,
+    /// The scheduler opens it again after a while, or never.
+    Lost,
+    /// It is being opened again.
+    Returning,
+}
+
 /// An adapter in use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Member {
@@ -189,8 +201,8 @@ pub struct Member {
     pub position: usize,
     /// Description of the adapter.
     pub info: Listed,
-    /// `there`, `lost` or `returning`.
-    pub presence: &'static str,
+    /// Whether it is there.
+    pub presence: Presence,
     /// If it was lost: when it is opened again.
     pub again_ms: Option<f64>,
     /// Whether it is excluded because training is faster without it.
@@ -206,10 +218,10 @@ impl Member {
     #[must_use]
     pub fn with_status(self, status: AdapterStatus) -> Self {
         let (presence, again_ms, is_excluded) = match status {
-            AdapterStatus::Active { is_excluded } => ("active", None, is_excluded),
-            AdapterStatus::Lost { again_ms } => ("lost", again_ms, false),
-            AdapterStatus::Returning => ("returning", None, false),
-            AdapterStatus::Left => ("lost", None, false),
+            AdapterStatus::Active { is_excluded } => (Presence::Active, None, is_excluded),
+            AdapterStatus::Lost { again_ms } => (Presence::Lost, again_ms, false),
+            AdapterStatus::Returning => (Presence::Returning, None, false),
+            AdapterStatus::Left => (Presence::Lost, None, false),
         };
         Self { presence, again_ms, is_excluded, ..self }
     }
@@ -352,6 +364,34 @@ impl From<&Curve> for Spread {
     }
 }
 
+/// State of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing was started yet.
+    Idle,
+    /// Adapters are opened and shaders compiled.
+    Opening,
+    /// Training.
+    Running,
+    /// The run waits.
+    Paused,
+    /// Scaling is measured; training is paused.
+    Measuring,
+    /// All epochs are done.
+    Finished,
+}
+
+/// Weight of a message of the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// It happened.
+    Info,
+    /// It should not have.
+    Warn,
+}
+
 /// Messages of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -381,8 +421,8 @@ pub enum Event {
     },
     /// State of the engine.
     State {
-        /// `idle`, `opening`, `running`, `paused`, `measuring` or `finished`.
-        state: &'static str,
+        /// State of the engine.
+        state: State,
         /// Training steps so far.
         step: u64,
         /// Number of started epochs.
@@ -424,8 +464,8 @@ pub enum Event {
     },
     /// A message of the scheduler.
     Notice {
-        /// `info` or `warn`.
-        level: &'static str,
+        /// Its weight.
+        level: Level,
         /// The text.
         message: String,
         /// After which training step.

@@ -7,7 +7,7 @@ use manyhands::internals::adapters::{Request, gpu};
 use manyhands::{AdapterStatus, OpenAdapter, Trainer};
 
 use crate::host::tell;
-use crate::messages::{Event, Listed, Member, Place, share_device};
+use crate::messages::{Event, Listed, Member, Place, Presence, share_device};
 
 /// An adapter with the page's id for it.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl Rig {
 
     /// The adapters that take part, with their throttles.
     pub(crate) fn active(&self) -> Vec<(Info, f64)> {
-        let active = self.sent.iter().filter(|member| member.presence == "active");
+        let active = self.sent.iter().filter(|member| member.presence == Presence::Active);
         active.map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
@@ -135,7 +135,7 @@ impl Rig {
                 id: page_adapter.id,
                 position,
                 info: listed(&page_adapter.info),
-                presence: "active",
+                presence: Presence::Active,
                 again_ms: None,
                 is_excluded: false,
                 throttle: adapter.throttle,

@@ -14,7 +14,7 @@ use manyhands::{
 
 use crate::cpu::opener;
 use crate::host::{self, Values, tell, tell_with};
-use crate::messages::{Event, Spread, Stepped};
+use crate::messages::{Event, Level, Spread, Stepped};
 use crate::models;
 use crate::rig::Rig;
 use crate::settings::{BatchNorm, Change, Settings};
@@ -186,7 +186,7 @@ impl Run {
             self.session = self.trainer.session_async(pictures, fit).await?;
             let message =
                 "from now on training pictures are turned and stretched a little, and drawings are among them";
-            tell(&Event::Notice { level: "info", message: message.to_owned(), step: host::step() });
+            tell(&Event::Notice { level: Level::Info, message: message.to_owned(), step: host::step() });
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use manyhands::{Error, ErrorKind, Model, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, Learnable, Request, Simulated};
+use crate::messages::{Event, Learnable, Request, Simulated, State};
 use crate::rig::{self, Rig};
 use crate::settings::{MOST_ADAPTERS, Preset, Settings, check_adapters};
 use crate::stages::Pipelined;
@@ -42,7 +42,7 @@ pub fn start(post: Function, open_cpu: Function) {
         match hello().await {
             Ok((list, digits)) => {
                 let rig = Rig::of(&list);
-                Worker { list, requests, rig, tasks: vec![digits], run: None, state: "idle" }.work().await;
+                Worker { list, requests, rig, tasks: vec![digits], run: None, state: State::Idle }.work().await;
             }
             Err(error) => tell(&Event::Failed { message: error.to_string() }),
         }
@@ -99,14 +99,14 @@ struct Worker {
     /// Data to learn from: the digits, and those that the page has loaded.
     tasks: Vec<Task>,
     run: Option<Run>,
-    state: &'static str,
+    state: State,
 }
 
 impl Worker {
     async fn work(&mut self) {
         loop {
             let request = match self.state {
-                "running" => self.requests.try_recv().ok(),
+                State::Running => self.requests.try_recv().ok(),
                 _ => match self.requests.recv().await {
                     Ok(request) => Some(request),
                     Err(_) => return,
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    fn enter(&mut self, state: &'static str) {
+    fn enter(&mut self, state: State) {
         self.state = state;
         let (step, epoch) = self.run.as_ref().map_or((0, 0), Run::progress);
         tell(&Event::State { state, step, epoch });
@@ -142,10 +142,10 @@ impl Worker {
         let Some(run) = &mut self.run else { return false };
         match run.step(&mut self.rig).await {
             Ok(Outcome::Stepped) => return true,
-            Ok(Outcome::Finished) => self.enter("finished"),
+            Ok(Outcome::Finished) => self.enter(State::Finished),
             Err(error) => {
                 run.rest();
-                self.enter("paused");
+                self.enter(State::Paused);
                 refuse(None, &error);
             }
         }
@@ -156,7 +156,7 @@ impl Worker {
     async fn rest(&mut self) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.rest();
-        let state = if run.is_finished() { "finished" } else { "paused" };
+        let state = if run.is_finished() { State::Finished } else { State::Paused };
         let shown = if run.writes() { Ok(()) } else { run.show().await };
         self.enter(state);
         match &mut self.run {
@@ -175,20 +175,20 @@ impl Worker {
                 Ok(())
             }
             Request::Start { settings, paused } => self.start(settings, paused).await,
-            Request::Pause if self.state == "running" => self.rest().await,
+            Request::Pause if self.state == State::Running => self.rest().await,
             Request::Pause => Ok(()),
             Request::Resume => {
                 let run = self.run.as_mut().ok_or_else(no_run)?;
                 if run.is_finished() {
                     run.last_epoch = run.last_epoch.saturating_add(run.settings.epochs);
                 }
-                self.enter("running");
+                self.enter(State::Running);
                 Ok(())
             }
             Request::Step => {
                 let run = self.run.as_ref().ok_or_else(no_run)?;
                 if run.is_finished() {
-                    return Ok(self.enter("finished"));
+                    return Ok(self.enter(State::Finished));
                 }
                 let (before, _) = run.progress();
                 let mut is_open = self.step().await;
@@ -247,7 +247,7 @@ impl Worker {
             }
             Request::Unplug { member } => {
                 // An adapter that left the rig was replaced in the step that lost it.
-                if self.rig.position(member).is_some() && self.state != "running" {
+                if self.rig.position(member).is_some() && self.state != State::Running {
                     // No step finds out; this does.
                     let shown = run.show().await;
                     self.enter(self.state);
@@ -256,8 +256,7 @@ impl Worker {
             }
             Request::Change(change) => {
                 run.change(change).await?;
-                let state = self.state;
-                self.enter(state);
+                self.enter(self.state);
             }
             Request::Classify { id, pixels } => run.classify(id, &pixels).await?,
             Request::Export => run.export().await?,
@@ -278,7 +277,7 @@ impl Worker {
         let factors = settings.throttles.iter().copied().chain(std::iter::repeat(1.0));
         let adapters: Vec<(Info, f64)> = infos.into_iter().zip(factors).collect();
         let missing = self.open(settings, &adapters).await?;
-        self.enter(if paused { "paused" } else { "running" });
+        self.enter(if paused { State::Paused } else { State::Running });
         missing.iter().for_each(|error| refuse(None, error));
         Ok(())
     }
@@ -286,7 +285,7 @@ impl Worker {
     /// Opens the adapters of a run. If one can't be opened the run begins on CPU adapters only; returns the reason then.
     async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<Option<Error>> {
         let task = self.task(settings.data)?;
-        self.enter("opening");
+        self.enter(State::Opening);
         let (opened, missing) = match Run::open(task.clone(), settings.clone(), adapters, &mut self.rig).await {
             Err(error) if is_of_adapter(&error) && adapters.iter().any(|(info, _)| info.kind != Kind::Cpu) => {
                 let cpus = self.cpus_of(adapters);
@@ -302,7 +301,7 @@ impl Worker {
                 Ok(missing)
             }
             Err(error) => {
-                self.enter("idle");
+                self.enter(State::Idle);
                 Err(error)
             }
         }
@@ -333,7 +332,7 @@ impl Worker {
         let before = self.state;
         let adapters = self.rig.active();
         self.run.as_ref().ok_or_else(no_run)?;
-        self.enter("measuring");
+        self.enter(State::Measuring);
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.rest();
         let measured = run.measure(adapters, batch_size, &|| IS_CANCELLED.get()).await;
