@@ -1,4 +1,4 @@
-// The engine's worker, and the worker of each CPU adapter: loads the wasm and carries the messages of `www/messages.js`.
+// The engine's worker, and the worker of each CPU adapter: loads the wasm and carries the messages of `src/messages.rs`.
 
 import init, * as engine from "./engine/manyhands_web_demo.js";
 
@@ -61,7 +61,7 @@ async function serve() {
   addEventListener("message", ({ data: { type, pixels, bytes, ...fields } }) => {
     if (type === undefined) return;
     const request = JSON.stringify({ [type]: Object.keys(fields).length > 0 ? fields : null });
-    started.then(() => engine.request(request, pixels ?? new Float32Array(), bytes ?? new Uint8Array())).catch(failed);
+    started.then(() => engine.request(type, request, pixels ?? new Float32Array(), bytes ?? new Uint8Array())).catch(failed);
   });
   try {
     module = await WebAssembly.compile(await given);

@@ -6,7 +6,7 @@ use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint8Array, Uint32A
 use manyhands::internals::adapters::remote::Packet;
 use wasm_bindgen::{JsCast, JsValue};
 
-use crate::messages::{Event, Level};
+use crate::messages::{Event, Level, Numbers};
 
 struct Host {
     post: Function,
@@ -23,25 +23,14 @@ pub(crate) fn meet(post: Function, open_cpu: Function) {
     HOST.with(|host| *host.borrow_mut() = Some(Host { post, open_cpu }));
 }
 
-/// An array that is sent beside the text.
-pub(crate) enum Values {
-    Bytes(Vec<u8>),
-    Floats(Vec<f32>),
-}
-
 /// Tells the page something.
 pub(crate) fn tell(event: &Event) {
-    tell_with(event, Vec::new());
-}
-
-/// Sends a message to the page, with arrays by their names.
-pub(crate) fn tell_with(event: &Event, arrays: Vec<(&str, Values)>) {
     let text = serde_json::to_string(event).unwrap_or_default();
     let beside = Object::new();
-    for (name, values) in arrays {
+    for (name, values) in event.arrays() {
         let array: JsValue = match values {
-            Values::Bytes(values) => Uint8Array::from(values.as_slice()).into(),
-            Values::Floats(values) => Float32Array::from(values.as_slice()).into(),
+            Numbers::Bytes(values) => Uint8Array::from(values).into(),
+            Numbers::Floats(values) => Float32Array::from(values).into(),
         };
         // A plain object takes any property.
         drop(Reflect::set(&beside, &name.into(), &array));

@@ -1,12 +1,17 @@
 //! The engine as the worker of a page: it receives requests, drives the crate's own trainer, and sends events.
 //!
-//! There is no engine logic here. `www/messages.js` defines the messages between page and worker.
+//! There is no engine logic here. `messages.rs` defines the messages between page and worker.
 
+pub mod logs;
 pub mod messages;
 pub mod models;
 pub mod settings;
 pub mod stages;
 pub mod tasks;
+#[cfg(test)]
+mod types;
+#[cfg(test)]
+mod typescript;
 pub mod writing;
 
 #[cfg(all(target_arch = "wasm32", feature = "bench"))]

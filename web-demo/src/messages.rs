@@ -1,23 +1,38 @@
-//! The messages of `www/messages.js`, which explains each. Arrays are sent beside the text.
+//! Messages between the page and the engine's worker. `www/messages.d.ts` has their types for the page, made from these by `typescript.rs`.
+//!
+//! The page starts the worker with `new Worker("engine.js", { type: "module" })`, sends it the engine's code as `{ wasm: ArrayBuffer }`,
+//! which is loaded beside the scripts, and then requests; the worker answers with events. Messages are plain objects, distinguished by
+//! `type`. Arrays are sent beside the text. Order, which both sides may rely on:
+//!
+//! - The worker speaks first: `hello` once, or `failed` once and nothing after it.
+//! - `rig` comes before the first `steps` in which those members take part, so the `adapter` of an adapter's log is an index into the
+//!   members of the last `rig`.
+//! - Each `load`, `classify`, `measure`, `simulate`, `stages` and `export` is answered once: by its own event, or by `error` with its name in
+//!   `request`. All others take effect between two training steps and are answered by `state` or `rig`.
+//! - Requests are taken in their order.
+//! - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has changed then. One for a
+//!   member that has left does nothing: it was on its way when that left.
+//! - If an adapter of `start` or `reset` can't be opened the run begins on CPU adapters alone, and an `error` behind the `state` says why.
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::internals::adapters::Timing;
-use manyhands::internals::bench::scaling::{Curve, Part, Point};
-use manyhands::internals::scheduler::ShardReport;
-use manyhands::internals::simulator::SimulatedStep;
-use manyhands::logs::{AdapterLog, EpochLog, StepLog};
+use manyhands::internals::bench::scaling::Part;
+use manyhands::logs::EpochLog;
 use manyhands::simulator::Report;
 use manyhands::{AdapterStatus, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::logs::{Simulated, Spread, Stepped};
 use crate::models;
 use crate::settings::{Change, Described, Settings};
 use crate::stages::Pipelined;
 use crate::tasks::{Data, Task};
+#[cfg(test)]
+use crate::types;
 
 /// Requests of the page, named as `engine.js` passes them on: a tag beside the fields would need all of them held in
 /// between, with code for it that the page has to load.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(tag = "type"))]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Take data to learn from.
@@ -25,30 +40,31 @@ pub enum Request {
         /// Their kind.
         data: Data,
         /// Their file; sent beside the text.
-        #[serde(skip)]
+        #[serde(default)]
+        #[cfg_attr(test, ts(type = "Uint8Array"))]
         bytes: Vec<u8>,
     },
-    /// Train from fresh weights.
+    /// Train from fresh weights. Ends a run that is there.
     Start {
         /// Settings of the run.
         settings: Settings,
         /// Whether to wait before the first step.
         paused: bool,
     },
-    /// After the step that runs.
+    /// Pause after the step that runs.
     Pause,
     /// Continue.
     Resume,
-    /// One training step.
+    /// One training step; the run is paused then.
     Step,
-    /// Back to fresh weights.
+    /// Back to fresh weights with the settings as they are now, paused. Lost members are opened again, throttles stay.
     Reset,
     /// One adapter more.
     Add {
         /// Its index in the list.
         index: usize,
     },
-    /// One adapter less.
+    /// One adapter less, in an orderly way.
     Remove {
         /// Id of the adapter.
         member: u32,
@@ -57,37 +73,39 @@ pub enum Request {
     Throttle {
         /// Id of the adapter.
         member: u32,
-        /// Factor by which it is slowed down.
+        /// Factor by which it is slowed down, from 1 up.
         factor: f64,
     },
-    /// Destroy its device.
+    /// Destroy its device, at once, in mid-step.
     Unplug {
         /// Id of the adapter.
         member: u32,
     },
-    /// Change settings.
+    /// Change settings from the next step on; weights and optimizer state stay.
     Change(Change),
-    /// Classify a drawing.
+    /// Classify a drawing by the current weights.
     Classify {
         /// Id of the request.
         id: u32,
-        /// Sent beside the text.
-        #[serde(skip)]
+        /// 64 values from 0 to 1, 8 × 8, row-major, ink is 1; sent beside the text.
+        #[serde(default)]
+        #[cfg_attr(test, ts(type = "Float32Array"))]
         pixels: Vec<f32>,
     },
-    /// Measure 1 to N members.
+    /// Measure 1 to N of the rig's members that are there, in their order, with their throttles. Training pauses meanwhile, and its
+    /// weights are not touched.
     Measure {
         /// Rows of a batch.
         batch_size: u32,
     },
-    /// End a measurement.
+    /// End a measurement early: it is answered by `error`.
     Cancel,
     /// Predict a rig.
     Simulate {
         /// The described rig.
         rig: Described,
     },
-    /// Predict a rig with the layers in stages.
+    /// Predict a rig's copies, and its fastest 2, 3 and so on adapters with the layers in stages, one on each.
     Stages {
         /// The described rig.
         rig: Described,
@@ -96,31 +114,6 @@ pub enum Request {
     },
     /// The model as a file.
     Export,
-}
-
-impl Request {
-    /// Its `type`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Load { .. } => "load",
-            Self::Start { .. } => "start",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::Step => "step",
-            Self::Reset => "reset",
-            Self::Add { .. } => "add",
-            Self::Remove { .. } => "remove",
-            Self::Throttle { .. } => "throttle",
-            Self::Unplug { .. } => "unplug",
-            Self::Change(_) => "change",
-            Self::Classify { .. } => "classify",
-            Self::Measure { .. } => "measure",
-            Self::Cancel => "cancel",
-            Self::Simulate { .. } => "simulate",
-            Self::Stages { .. } => "stages",
-            Self::Export => "export",
-        }
-    }
 }
 
 /// An adapter of the list.
@@ -135,10 +128,11 @@ pub struct Listed {
 
 /// A network to choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct ModelChoice {
-    /// Its id.
+    /// `cnn` (the digits network of `manyhands train`), `small`, `gru` and so on.
     pub id: &'static str,
-    /// Name for people.
+    /// Name for people: `three convolutions`.
     pub name: &'static str,
     /// Number of parameters.
     pub parameters: usize,
@@ -148,18 +142,19 @@ pub struct ModelChoice {
 
 /// Data to learn from, with the networks for them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Task"))]
 pub struct Learnable {
     /// Their kind.
     pub data: Data,
     /// Networks to choose.
     pub models: Vec<ModelChoice>,
-    /// Names of the classes of pictures.
+    /// Names of a picture's classes, by label; empty for a text.
     pub classes: Vec<String>,
     /// Pixels of a picture's side; 0 where there are none.
     pub side: usize,
-    /// The value of full ink.
+    /// The value of full ink in test pictures; 0 where there are none.
     pub white: u8,
-    /// Loss of a text by the frequencies of its characters alone.
+    /// Of a text: the loss on its test part, if each character is expected as often as it is in the training part.
     pub frequencies_loss: Option<f64>,
 }
 
@@ -182,34 +177,37 @@ impl Learnable {
 
 /// Whether an adapter in use is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// It takes part.
+    /// The adapter takes part in training.
     Active,
-    /// The scheduler opens it again after a while, or never.
+    /// The adapter is gone. The scheduler opens it again after a while, or never.
     Lost,
-    /// It is being opened again.
+    /// The scheduler opens the adapter again now.
     Returning,
 }
 
 /// An adapter in use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Member {
-    /// Id of the adapter.
+    /// Names it in requests. Given once; never to another member of this page's life.
     pub id: u32,
-    /// Its position in the engine, by which messages name it.
+    /// Its position in the engine, by which messages name it: `adapter 2`. Another one's after `reset`.
     pub position: usize,
     /// Description of the adapter.
+    #[cfg_attr(test, ts(as = "types::Info"))]
     pub info: Listed,
     /// Whether it is there.
     pub presence: Presence,
-    /// If it was lost: when it is opened again.
+    /// If it was lost: milliseconds until it is opened again; none if it never is.
     pub again_ms: Option<f64>,
     /// Whether it is excluded because training is faster without it.
     pub is_excluded: bool,
-    /// Factor by which it is slowed down.
+    /// Times as long as it would take by itself; 1 is its own speed.
     pub throttle: f64,
-    /// An earlier member of the same physical device.
+    /// Id of an earlier member on the same physical device. Devices of WebGPU on SwiftShader share the processor with the CPU adapter, too.
     pub shares_device_with: Option<u32>,
 }
 
@@ -238,134 +236,9 @@ pub fn share_device(a: &Info, b: &Info) -> bool {
     (on_processor(a) && on_processor(b)) || Info { index: b.index, ..a.clone() } == *b
 }
 
-/// A member as the page's logs name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Position among the members.
-    pub at: usize,
-    /// Id of the adapter.
-    pub id: u32,
-}
-
-/// One adapter's part in a step, waits at its end included.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Worked {
-    adapter: usize,
-    member: u32,
-    name: String,
-    rows: u32,
-    ms: f64,
-    upload_ms: f64,
-    compute_ms: f64,
-    readback_ms: f64,
-    exchange_ms: f64,
-    wait_ms: f64,
-    message_ms: f64,
-}
-
-impl Worked {
-    /// `places` are the members' places by their positions in the engine; `ms_of_adapters` is the step without the host's part.
-    fn of(log: AdapterLog, places: &[Option<Place>], ms_of_adapters: f64) -> Option<Self> {
-        let AdapterLog { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms, end_wait_ms } = log;
-        let Place { at: adapter, id: member } = (*places.get(adapter)?)?;
-        Some(Self {
-            adapter,
-            member,
-            name,
-            rows,
-            ms,
-            upload_ms,
-            compute_ms,
-            readback_ms,
-            exchange_ms: wait_ms,
-            wait_ms: end_wait_ms,
-            message_ms: (ms_of_adapters - ms - wait_ms - end_wait_ms).max(0.0),
-        })
-    }
-}
-
-/// A training step: the engine's own log, with adapters numbered as in the page.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Stepped {
-    #[serde(flatten)]
-    log: StepLog,
-    clock_ms: f64,
-    adapters: Vec<Worked>,
-}
-
-impl Stepped {
-    /// `places` are the members' places by their positions in the engine; `clock_ms` is the time since the step before.
-    pub fn of(mut log: StepLog, places: &[Option<Place>], clock_ms: f64) -> Self {
-        let adapters = std::mem::take(&mut log.adapters);
-        let of_adapters = log.ms - log.data_ms - log.reduce_ms - log.update_ms - log.processes_ms;
-        let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places, of_adapters)).collect();
-        Self { log, clock_ms, adapters }
-    }
-}
-
-/// A simulated training step, with adapters numbered as in the report.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Simulated {
-    rows: u32,
-    ms: f64,
-    reduce_ms: f64,
-    update_ms: f64,
-    is_counted: bool,
-    adapters: Vec<Worked>,
-}
-
-impl Simulated {
-    /// `names` are those of the report's adapters.
-    pub fn of(step: &SimulatedStep, names: &[String]) -> Self {
-        let SimulatedStep { ms, is_counted, report } = step;
-        let all_ms = ms - report.reduce_ms - report.update_ms;
-        let worked = |shard: &ShardReport| {
-            let Timing { upload_ms, compute_ms, readback_ms, wait_ms: exchange_ms, weights, .. } = shard.timing;
-            let busy_ms = weights.ms + upload_ms + compute_ms + readback_ms;
-            Worked {
-                adapter: shard.adapter_idx,
-                member: 0,
-                name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
-                rows: shard.rows,
-                ms: busy_ms,
-                upload_ms: weights.ms + upload_ms,
-                compute_ms,
-                readback_ms,
-                exchange_ms,
-                wait_ms: (all_ms - busy_ms - exchange_ms).max(0.0),
-                message_ms: 0.0,
-            }
-        };
-        Self {
-            rows: report.shards.iter().map(|shard| shard.rows).sum(),
-            ms: *ms,
-            reduce_ms: report.reduce_ms,
-            update_ms: report.update_ms,
-            is_counted: *is_counted,
-            adapters: report.shards.iter().map(worked).collect(),
-        }
-    }
-}
-
-/// Rows a second between which half of the steps are, of each point of a measurement.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    strong: Vec<[f64; 2]>,
-    weak: Vec<[f64; 2]>,
-}
-
-impl From<&Curve> for Spread {
-    fn from(curve: &Curve) -> Self {
-        let rows_per_s = |Point { batch_size, quartiles_ms: [fast, slow], .. }: &Point| {
-            [slow, fast].map(|ms| f64::from(*batch_size) * 1e3 / ms.max(1e-3))
-        };
-        let all = |points: &[Point]| points.iter().map(rows_per_s).collect();
-        Self { strong: all(&curve.strong), weak: all(&curve.weak) }
-    }
-}
-
 /// State of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Nothing was started yet.
@@ -384,42 +257,62 @@ pub enum State {
 
 /// Weight of a message of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// It happened.
+    /// News of the rig.
     Info,
-    /// It should not have.
+    /// A fault.
     Warn,
 }
 
-/// Messages of the worker.
+/// Messages of the worker. Arrays are sent beside the text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// The engine is ready. With `test_pixels` and `test_labels`.
+    /// The engine is there and knows its adapters.
     Hello {
         /// Version of the crate.
         version: &'static str,
-        /// All that can be added.
+        /// All that can be added; the CPU adapter is always among them.
+        #[cfg_attr(test, ts(as = "Vec<types::Info>"))]
         adapters: Vec<Listed>,
-        /// Reason why no adapter is WebGPU's.
+        /// Reason why none of them is WebGPU's.
+        #[cfg_attr(test, ts(as = "Option<types::Missing>"))]
         missing: serde_json::Value,
         /// The digits, which are in the program.
         task: Learnable,
         /// Most members of a rig.
         most_adapters: usize,
+        /// Of each test picture, row-major, from 0 to the task's `white`.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Uint8Array"))]
+        test_pixels: Vec<u8>,
+        /// Of each test picture.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Uint8Array"))]
+        test_labels: Vec<u8>,
     },
-    /// Data were taken. With `test_pixels` and `test_labels`.
+    /// Data were taken: a run may learn them.
     Loaded {
         /// The data with their networks.
         task: Learnable,
+        /// Of each test picture, row-major, from 0 to the task's `white`; empty for a text.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Uint8Array"))]
+        test_pixels: Vec<u8>,
+        /// Of each test picture.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Uint8Array"))]
+        test_labels: Vec<u8>,
     },
-    /// The engine failed; no message follows.
+    /// The engine can't work at all: wasm did not load, or died. No message follows.
     Failed {
         /// The error.
         message: String,
     },
-    /// State of the engine.
+    /// The state, on each change.
     State {
         /// State of the engine.
         state: State,
@@ -428,41 +321,57 @@ pub enum Event {
         /// Number of started epochs.
         epoch: u64,
     },
-    /// The adapters in use.
+    /// The adapters in use, whenever one or its presence changes.
     Rig {
         /// In order.
         members: Vec<Member>,
     },
-    /// Training steps.
+    /// Training steps, about twenty times a second at most. After the loss of the only adapter steps come again, from the last copy of its
+    /// weights on.
     Steps {
         /// In order.
+        #[cfg_attr(test, ts(as = "Vec<types::StepLog>"))]
         steps: Vec<Stepped>,
     },
     /// An epoch.
     Epoch {
         /// The engine's own log.
+        #[cfg_attr(test, ts(as = "types::EpochLog"))]
         epoch: EpochLog,
     },
-    /// Predictions for the test pictures. With `classes` and `confidences`.
+    /// Predictions for the test pictures: at the start of a run on digits, after each epoch, and when a run is paused; more often where
+    /// that takes less than a tenth of the time.
     Predictions {
-        /// After which training step.
+        /// The weights are those after this step.
         step: u64,
+        /// The most probable class of each.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Uint8Array"))]
+        classes: Vec<u8>,
+        /// Its probability.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Float32Array"))]
+        confidences: Vec<f32>,
     },
-    /// A line that the network has written.
+    /// A line that the network has written: when predictions would come, but about once a second at most, and at a pause.
     Written {
         /// After which training step.
         step: u64,
         /// The line.
         text: String,
     },
-    /// Prediction for a drawing. With `probabilities`.
+    /// Prediction for a drawing.
     Classified {
         /// Id of the request.
         id: u32,
         /// After which training step.
         step: u64,
+        /// Of each digit.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Float32Array"))]
+        probabilities: Vec<f32>,
     },
-    /// A message of the scheduler.
+    /// A message of the scheduler: a lost adapter, a reopened one, an excluded one.
     Notice {
         /// Its weight.
         level: Level,
@@ -472,19 +381,21 @@ pub enum Event {
         step: u64,
     },
     /// Progress of a measurement.
-    Measuring(Part),
+    Measuring(#[cfg_attr(test, ts(as = "types::Part"))] Part),
     /// A measurement.
     Measured {
         /// Its result.
+        #[cfg_attr(test, ts(as = "types::Report"))]
         report: Report,
         /// Its spread.
         spread: Spread,
-        /// Turns of each number of adapters.
+        /// Turns of each number of adapters, in alternation.
         rounds: usize,
     },
     /// A prediction.
     Simulated {
         /// Its result.
+        #[cfg_attr(test, ts(as = "types::Report"))]
         report: Report,
         /// Steps of all adapters together.
         steps: Vec<Simulated>,
@@ -492,30 +403,59 @@ pub enum Event {
     /// A prediction of stages.
     Staged {
         /// That of copies.
+        #[cfg_attr(test, ts(as = "types::Report"))]
         report: Report,
-        /// Of the fastest 2, 3 and so on adapters.
+        /// Of the fastest 2, 3 and so on adapters: up to as many as the network has parts for.
         pipelines: Vec<Pipelined>,
     },
-    /// The model. With `bytes`.
+    /// The model as a file, as the crate saves it.
     Exported {
         /// Name of the file.
         name: &'static str,
+        /// The file.
+        #[serde(skip_serializing)]
+        #[cfg_attr(test, ts(type = "Uint8Array"))]
+        bytes: Vec<u8>,
     },
-    /// An error that a request caused.
+    /// A request was refused, or training stopped: then the run is paused.
     Error {
-        /// `type` of what was asked for.
-        request: Option<&'static str>,
-        /// The crate's text.
+        /// `type` of what was asked for, if something was.
+        #[cfg_attr(test, ts(type = "Request[\"type\"] | null"))]
+        request: Option<String>,
+        /// The crate's text: what is wrong, then `\n  help: ` and what to do.
         message: String,
     },
 }
 
+/// Numbers that are sent beside the text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Numbers<'a> {
+    /// As a `Uint8Array`.
+    Bytes(&'a [u8]),
+    /// As a `Float32Array`.
+    Floats(&'a [f32]),
+}
+
+impl Event {
+    /// Its arrays by the names of their fields.
+    pub fn arrays(&self) -> Vec<(&'static str, Numbers<'_>)> {
+        use Numbers::{Bytes, Floats};
+        match self {
+            Self::Hello { test_pixels, test_labels, .. } | Self::Loaded { test_pixels, test_labels, .. } => {
+                vec![("test_pixels", Bytes(test_pixels)), ("test_labels", Bytes(test_labels))]
+            }
+            Self::Predictions { classes, confidences, .. } => {
+                vec![("classes", Bytes(classes)), ("confidences", Floats(confidences))]
+            }
+            Self::Classified { probabilities, .. } => vec![("probabilities", Floats(probabilities))],
+            Self::Exported { bytes, .. } => vec![("bytes", Bytes(bytes))],
+            _ => Vec::new(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use manyhands::internals::presets;
-    use manyhands::internals::simulator::simulate_steps;
-    use manyhands::simulator::RigConfig;
-
     use super::*;
     use crate::settings::Split;
 
@@ -532,41 +472,11 @@ mod tests {
         let Request::Start { settings, paused: true } = &start else { panic!("{start:?}") };
         assert_eq!((settings.seed, settings.split), (4_294_967_295, Split::Even));
         assert_eq!(settings.throttles, [1.0, 4.0]);
-        assert_eq!(start.name(), "start");
         let change = Change { batch_size: Some(3), ..Change::default() };
         assert_eq!(request(r#"{"change":{"batch_size":3}}"#), Request::Change(change));
         assert_eq!(request(r#"{"classify":{"id":7}}"#), Request::Classify { id: 7, pixels: Vec::new() });
         assert_eq!(request(r#"{"unplug":{"member":2}}"#), Request::Unplug { member: 2 });
         assert_eq!(request(r#"{"pause":null}"#), Request::Pause);
-    }
-
-    #[test]
-    fn phases_fill_a_simulated_step_and_its_steps_make_the_report() {
-        let rig = request(
-            r#"{"simulate":{"rig":{"preset":"cnn6","batch_size":64,"host":{"copy_gb_s":20.0},"adapters":[
-                {"name":"slow","fixed_ms":2.0,"gflops":1000.0,"memory_gb_s":100.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1},
-                {"name":"fast","fixed_ms":2.0,"gflops":3000.0,"memory_gb_s":300.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1}]}}}"#,
-        );
-        let Request::Simulate { rig } = rig else { panic!("{rig:?}") };
-        let model = rig.preset.build(|| presets::find("mlp").unwrap().build(0)).unwrap();
-        let (report, steps) = simulate_steps(&RigConfig::from(rig), &model).unwrap();
-        assert_eq!(report.adapters, ["fast", "slow"]);
-        let steps: Vec<Simulated> = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
-        for step in &steps {
-            assert_eq!(step.rows, 64);
-            let host_ms = step.reduce_ms + step.update_ms;
-            for part in &step.adapters {
-                let sum_ms =
-                    part.upload_ms + part.compute_ms + part.readback_ms + part.exchange_ms + part.wait_ms + host_ms;
-                assert!((sum_ms - step.ms).abs() < 0.01 * step.ms, "{part:?} in {} ms", step.ms);
-            }
-        }
-        let counted: Vec<&Simulated> = steps.iter().filter(|step| step.is_counted).collect();
-        let part = 1.0 / f64::from(u32::try_from(counted.len()).unwrap());
-        let mean_ms = counted.iter().fold(0.0, |sum, step| sum + part * step.ms);
-        assert_eq!(mean_ms.to_bits(), report.strong[1].step_ms.to_bits());
-        let shares: Vec<u32> = counted.last().unwrap().adapters.iter().map(|part| part.rows).collect();
-        assert_eq!(shares, report.strong[1].shares);
     }
 
     #[test]
@@ -578,49 +488,5 @@ mod tests {
         assert!(share_device(&cpu, &software));
         assert!(share_device(&gpu, &Info { index: 4, ..gpu.clone() }));
         assert!(!share_device(&gpu, &other) && !share_device(&gpu, &cpu));
-    }
-
-    #[test]
-    fn a_step_counts_adapters_as_the_page_does() {
-        let worked = AdapterLog {
-            adapter: 2,
-            name: "a".into(),
-            rows: 5,
-            ms: 3.0,
-            upload_ms: 1.0,
-            compute_ms: 1.5,
-            readback_ms: 0.5,
-            wait_ms: 2.0,
-            end_wait_ms: 4.0,
-        };
-        let log = StepLog {
-            step: 1,
-            epoch: 1,
-            batch: 1,
-            batches: 9,
-            rows: 5,
-            values: manyhands::logs::Values::default(),
-            running: manyhands::logs::Values::default(),
-            learning_rate: 0.1,
-            gradient_norm: 1.0,
-            is_applied: true,
-            loss_scale: None,
-            ms: 14.0,
-            data_ms: 0.5,
-            reduce_ms: 1.5,
-            update_ms: 2.0,
-            processes_ms: 0.0,
-            samples_per_s: 1.0,
-            adapters: vec![worked],
-            processes: Vec::new(),
-        };
-        // The member at position 0 has left.
-        let place = |at, id| Some(Place { at, id });
-        let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)], 12.5)).unwrap();
-        assert_eq!((&text["adapters"][0]["adapter"], &text["adapters"][0]["member"]), (&1.into(), &7.into()));
-        assert_eq!((&text["adapters"][0]["exchange_ms"], &text["adapters"][0]["wait_ms"]), (&2.0.into(), &4.0.into()));
-        // 14 - 0.5 - 1.5 - 2 are the adapters' part, of which 3 + 6 have names.
-        assert_eq!(text["adapters"][0]["message_ms"], 1.0);
-        assert_eq!((&text["batches"], &text["clock_ms"]), (&9.into(), &12.5.into()));
     }
 }

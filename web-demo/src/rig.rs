@@ -7,7 +7,8 @@ use manyhands::internals::adapters::{Request, gpu};
 use manyhands::{AdapterStatus, OpenAdapter, Trainer};
 
 use crate::host::tell;
-use crate::messages::{Event, Listed, Member, Place, Presence, share_device};
+use crate::logs::Place;
+use crate::messages::{Event, Listed, Member, Presence, share_device};
 
 /// An adapter with the page's id for it.
 #[derive(Clone)]

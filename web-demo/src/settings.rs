@@ -6,9 +6,12 @@ use manyhands::{Error, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
 
 use crate::tasks::Data;
+#[cfg(test)]
+use crate::types;
 
 /// Rows over which batch normalization takes its statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum BatchNorm {
     /// The rows of each shard.
@@ -19,6 +22,7 @@ pub enum BatchNorm {
 
 /// Split of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
     /// By measured speed.
@@ -55,17 +59,18 @@ pub fn check_adapters(n_adapters: usize) -> Result<()> {
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Settings {
     /// The data to learn from.
     #[serde(default)]
     pub data: Data,
     /// Id of the network.
     pub model: String,
-    /// Indices of the adapters, in order.
+    /// Indices of the adapters in the list, in order; one may be there twice. At least one.
     pub adapters: Vec<usize>,
     /// Factor by which each is slowed down; missing ones are 1.
     pub throttles: Vec<f64>,
-    /// Rows of a training step.
+    /// Rows of a training step over all adapters: 1 to 512, may be below the number of adapters.
     pub batch_size: usize,
     /// Split of batches.
     pub split: Split,
@@ -73,9 +78,9 @@ pub struct Settings {
     pub batch_norm: BatchNorm,
     /// Learning rate of Adam.
     pub learning_rate: f32,
-    /// Seed of weights, order and dropout.
+    /// Seed of weights, order and dropout: a whole number from 0 to 4294967295.
     pub seed: u64,
-    /// Epochs after which training ends; 0 for no end.
+    /// Epochs after which training ends, and that `resume` adds; 0 for no end.
     pub epochs: u64,
     /// The first epoch, counted from 1, whose pictures are varied; 0 for none.
     #[serde(default)]
@@ -91,6 +96,7 @@ fn temperature() -> f32 {
 
 /// Settings that change during a run; missing ones stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(optional_fields))]
 pub struct Change {
     /// Rows of a training step.
     pub batch_size: Option<usize>,
@@ -106,6 +112,7 @@ pub struct Change {
 
 /// The networks for which the page predicts: its own, and only these of the crate's presets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// The network of the run.
@@ -141,14 +148,17 @@ impl Preset {
 
 /// A rig to predict, with a preset of the crate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "RigConfig"))]
 pub struct Described {
     /// Rows of a batch.
     pub batch_size: u32,
     /// The model.
     pub preset: Preset,
     /// The host.
+    #[cfg_attr(test, ts(as = "types::HostSpec"))]
     pub host: HostSpec,
     /// The adapters.
+    #[cfg_attr(test, ts(as = "Vec<types::AdapterSpec>"))]
     pub adapters: Vec<AdapterSpec>,
 }
 

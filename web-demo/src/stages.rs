@@ -7,16 +7,25 @@ use manyhands::internals::scheduler::timeline::{Activity, Lane, Span};
 use manyhands::simulator::Staged;
 use serde::Serialize;
 
+#[cfg(test)]
+use crate::types;
+
 /// Work of an adapter on a piece of a batch, or of the host, in a simulated step of a model in stages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Brick {
     /// The adapter of the pipeline; none is the host.
     adapter: Option<usize>,
-    /// The piece.
+    /// Of an adapter's work: index of the micro-batch.
     piece: Option<usize>,
+    /// Whether it is the first way forward. The way back computes forward again, and the last stage has that alone.
     is_forward: bool,
+    /// Kind of the work.
+    #[cfg_attr(test, ts(as = "types::Activity"))]
     what: Activity,
+    /// Milliseconds of virtual time from the start of the step.
     start_ms: f64,
+    /// Milliseconds that it takes.
     ms: f64,
 }
 
@@ -41,15 +50,19 @@ impl Brick {
 
 /// The layers in stages, one on each adapter, in the simulator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Pipelined {
     /// Names of the adapters, by which `placement` counts them.
     adapters: Vec<String>,
     /// As a rig's file for `manyhands simulate` has it.
+    #[cfg_attr(test, ts(as = "Vec<types::StageSpec>"))]
     placement: Placement,
     /// Its speed.
+    #[cfg_attr(test, ts(as = "types::StagedReport"))]
     staged: Staged,
     /// Milliseconds of the step that is made of the bricks.
     ms: f64,
+    /// All work of the step.
     bricks: Vec<Brick>,
 }
 

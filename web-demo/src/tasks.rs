@@ -26,6 +26,7 @@ const CLOTHES: [&str; 10] =
 
 /// Data that a run learns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Data {
     /// Handwritten digits, which are in the program.

@@ -13,8 +13,9 @@ use manyhands::{
 };
 
 use crate::cpu::opener;
-use crate::host::{self, Values, tell, tell_with};
-use crate::messages::{Event, Level, Spread, Stepped};
+use crate::host::{self, tell};
+use crate::logs::{Spread, Stepped};
+use crate::messages::{Event, Level};
 use crate::models;
 use crate::rig::Rig;
 use crate::settings::{BatchNorm, Change, Settings};
@@ -225,8 +226,7 @@ impl Run {
         let rows = self.settings.batch_size.max(LEAST_CAPACITY);
         let logits = self.trainer.predict_async(Arc::clone(&self.task.test), rows).await?;
         let (classes, confidences) = models::answers(&models::probabilities(&logits[0]));
-        let arrays = vec![("classes", Values::Bytes(classes)), ("confidences", Values::Floats(confidences))];
-        tell_with(&Event::Predictions { step: self.trainer.progress().step }, arrays);
+        tell(&Event::Predictions { step: self.trainer.progress().step, classes, confidences });
         Ok(())
     }
 
@@ -253,9 +253,8 @@ impl Run {
             ));
         }
         let logits = self.trainer.predict_async(models::drawing(pixels)?, 1).await?;
-        let probabilities = Values::Floats(models::probabilities(&logits[0]));
-        let step = self.trainer.progress().step;
-        tell_with(&Event::Classified { id, step }, vec![("probabilities", probabilities)]);
+        let probabilities = models::probabilities(&logits[0]);
+        tell(&Event::Classified { id, step: self.trainer.progress().step, probabilities });
         Ok(())
     }
 
@@ -286,7 +285,7 @@ impl Run {
     /// The model as a file.
     pub(crate) async fn export(&mut self) -> Result<()> {
         let bytes = self.trainer.current_model_async().await?.to_bytes()?;
-        tell_with(&Event::Exported { name: self.task.data.file() }, vec![("bytes", Values::Bytes(bytes))]);
+        tell(&Event::Exported { name: self.task.data.file(), bytes });
         Ok(())
     }
 

@@ -12,8 +12,9 @@ use manyhands::simulator::RigConfig;
 use manyhands::{Error, ErrorKind, Model, Result};
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use crate::host::{self, Notices, Values, tell, tell_with};
-use crate::messages::{Event, Learnable, Request, Simulated, State};
+use crate::host::{self, Notices, tell};
+use crate::logs::Simulated;
+use crate::messages::{Event, Learnable, Request, State};
 use crate::rig::{self, Rig};
 use crate::settings::{MOST_ADAPTERS, Preset, Settings, check_adapters};
 use crate::stages::Pipelined;
@@ -21,7 +22,8 @@ use crate::tasks::{Data, Task};
 use crate::training::{Outcome, Run, check_batch};
 
 thread_local! {
-    static INBOX: RefCell<Option<Sender<Request>>> = const { RefCell::new(None) };
+    /// Requests, with their names.
+    static INBOX: RefCell<Option<Sender<(String, Request)>>> = const { RefCell::new(None) };
     static IS_CANCELLED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -49,9 +51,9 @@ pub fn start(post: Function, open_cpu: Function) {
     });
 }
 
-/// Handles a request of the page, as JSON, with the pixels of a drawing or the bytes of a file.
+/// Handles a request of the page by its name, as JSON, with the pixels of a drawing or the bytes of a file.
 #[wasm_bindgen]
-pub fn request(text: &str, pixels: Vec<f32>, bytes: Vec<u8>) {
+pub fn request(name: String, text: &str, pixels: Vec<f32>, bytes: Vec<u8>) {
     let request = match serde_json::from_str(text) {
         Ok(Request::Classify { id, .. }) => Request::Classify { id, pixels },
         Ok(Request::Load { data, .. }) => Request::Load { data, bytes },
@@ -70,7 +72,7 @@ pub fn request(text: &str, pixels: Vec<f32>, bytes: Vec<u8>) {
     INBOX.with(|inbox| {
         if let Some(inbox) = &*inbox.borrow() {
             // The worker receives as long as it lives.
-            drop(inbox.try_send(request));
+            drop(inbox.try_send((name, request)));
         }
     });
 }
@@ -81,20 +83,15 @@ async fn hello() -> Result<(Vec<Info>, Task)> {
     let digits = Task::digits()?;
     let (version, task) = (env!("CARGO_PKG_VERSION"), Learnable::of(&digits)?);
     let listed = list.iter().map(rig::listed).collect();
-    let hello = Event::Hello { version, adapters: listed, missing, task, most_adapters: MOST_ADAPTERS };
-    tell_with(&hello, test_rows(&digits)?);
+    let (test_pixels, test_labels) = digits.test_bytes()?;
+    let most_adapters = MOST_ADAPTERS;
+    tell(&Event::Hello { version, adapters: listed, missing, task, most_adapters, test_pixels, test_labels });
     Ok((list, digits))
-}
-
-/// The test pictures, as arrays of a message.
-fn test_rows(task: &Task) -> Result<Vec<(&'static str, Values)>> {
-    let (pixels, labels) = task.test_bytes()?;
-    Ok(vec![("test_pixels", Values::Bytes(pixels)), ("test_labels", Values::Bytes(labels))])
 }
 
 struct Worker {
     list: Vec<Info>,
-    requests: Receiver<Request>,
+    requests: Receiver<(String, Request)>,
     rig: Rig,
     /// Data to learn from: the digits, and those that the page has loaded.
     tasks: Vec<Task>,
@@ -113,8 +110,7 @@ impl Worker {
                 },
             };
             match request {
-                Some(request) => {
-                    let name = request.name();
+                Some((name, request)) => {
                     let served = self.serve(request).await;
                     if let Some(run) = &mut self.run {
                         // In any case the engine may have lost an adapter and continued with another.
@@ -169,7 +165,8 @@ impl Worker {
         match request {
             Request::Load { data, bytes } => {
                 let task = Task::read(data, &bytes)?;
-                tell_with(&Event::Loaded { task: Learnable::of(&task)? }, test_rows(&task)?);
+                let (test_pixels, test_labels) = task.test_bytes()?;
+                tell(&Event::Loaded { task: Learnable::of(&task)?, test_pixels, test_labels });
                 self.tasks.retain(|other| other.data != data);
                 self.tasks.push(task);
                 Ok(())
@@ -347,7 +344,7 @@ impl Worker {
     }
 }
 
-fn refuse(request: Option<&'static str>, error: &Error) {
+fn refuse(request: Option<String>, error: &Error) {
     tell(&Event::Error { request, message: error.to_string() });
 }
 

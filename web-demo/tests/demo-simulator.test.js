@@ -7,7 +7,7 @@ import { PATIENCE_MS, reach, visit } from "./browser.js";
 import { keep, open, plain, server, shownDifference } from "./built.js";
 import { manyhands, predicted } from "./command.js";
 
-/** @import { Simulated, Staged } from "../www/messages.js" */
+/** @import { Told } from "../www/messages.js" */
 
 test("scaling is measured here, and predicted as the native command predicts it", async () => {
   const { page, said, leave } = await open(plain, "?adapters=cpu,cpu&model=small&batch_size=32");
@@ -39,7 +39,7 @@ test("stages are those that the command predicts for the same rig and placement"
   page.setDefaultTimeout(PATIENCE_MS);
   await page.locator("#stages-show:enabled").click();
   await page.locator("#stages tbody tr").nth(15).waitFor();
-  /** @type {Staged[]} */
+  /** @type {Told<"staged">[]} */
   const answers = await page.evaluate(() => /** @type {any} */ (window).kept);
   for (const [at, preset] of /** @type {const} */ (["digits_cnn", "vgg"]).entries()) {
     const { report, pipelines } = answers[at];
@@ -69,7 +69,7 @@ test("a first visitor sees, without a click: training on, loss falling, eight si
   assert.ok(loss < 1.5, `loss ${loss}, and 2.3 at first`);
 
   const native = predicted({ preset: "cnn6", batch_size: BATCHES.cnn6, host: { copy_gb_s: HOST_GB_S }, adapters: RIGS[0].adapters });
-  /** @type {Simulated} */
+  /** @type {Told<"simulated">} */
   const { report, steps } = await page.evaluate(() => /** @type {any} */ (window).kept.at(-1));
   assert.deepEqual(report, native, "the page's simulation is the command's, to the last digit");
   const [together, alone] = [native.strong[7], native.strong[0]];

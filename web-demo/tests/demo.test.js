@@ -12,13 +12,13 @@ import { BUILT } from "./serve.js";
 
 /** @import { Page } from "playwright-core" */
 
-const MESSAGES = readFileSync(new URL("../www/messages.js", import.meta.url), "utf8");
+const MESSAGES = readFileSync(new URL("../www/messages.d.ts", import.meta.url), "utf8");
 
-/** Names of a type's properties in messages.js. @param {string} type */
+/** Names of a type's properties in messages.d.ts. @param {string} type */
 function described(type) {
-  const comments = MESSAGES.split("/**").filter((text) => text.includes(`@typedef {object} ${type}\n`));
-  assert.equal(comments.length, 1);
-  return [...comments[0].split("*/")[0].matchAll(/@property \{[^}]*\} (\w+)/g)].map(([, name]) => name).sort();
+  const [, ...declarations] = MESSAGES.split(`export type ${type} = {`);
+  assert.equal(declarations.length, 1);
+  return [...declarations[0].split("export type")[0].matchAll(/^ +(\w+)\??: /gm)].map(([, name]) => name).sort();
 }
 
 test("without an adapter: the page says so, and the CPU adapter learns to read digits", async () => {
@@ -34,7 +34,7 @@ test("without an adapter: the page says so, and the CPU adapter learns to read d
 
   const { steps, epochs, adapters } = await metricsOf(page);
   for (const [name, one] of Object.entries({ StepLog: steps[0], AdapterLog: steps[0].adapters[0], EpochLog: epochs[0], Info: adapters[0] })) {
-    assert.deepEqual(Object.keys(one).sort(), described(name), `${name} is as messages.js describes it`);
+    assert.deepEqual(Object.keys(one).sort(), described(name), `${name} is as messages.d.ts describes it`);
   }
   assert.deepEqual(steps.map(({ step }) => step), steps.map((_, at) => at + 1), "each step is there once");
   assert.ok(mean(steps.slice(-20).map(({ loss }) => loss)) < 0.2 * mean(steps.slice(0, 5).map(({ loss }) => loss)));

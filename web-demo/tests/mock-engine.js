@@ -103,7 +103,7 @@ function post(event) {
   postMessage(event);
 }
 
-/** @param {import("../www/messages.js").State["state"]} now */
+/** @param {import("../www/messages.js").State} now */
 function state(now) {
   is_running = now === "running";
   post({ type: "state", state: now, step, epoch });

@@ -5,12 +5,12 @@ import { test } from "node:test";
 import { REFERENCES } from "../www/reference-losses.js";
 import { defaults, format, parse } from "../www/settings.js";
 
-/** @import { Data, Hello, Info } from "../www/messages.js" */
+/** @import { Data, Info, Told } from "../www/messages.js" */
 
 /**
  * @param {Info["kind"][]} kinds
  * @param {Data} [data]
- * @returns {Hello}
+ * @returns {Told<"hello">}
  */
 function hello(kinds, data = "digits") {
   const adapters = kinds.map((kind, index) => ({ index, name: kind, kind, backend: "", driver: "", vendor: 0, device: 0, bus_id: "", requested_as: [] }));

@@ -5,9 +5,9 @@ import { announce, firstLine } from "./notices.js";
 import { DATA } from "./settings.js";
 
 /** @import { Link } from "./link.js" */
-/** @import { Data, Hello, Loaded } from "./messages.js" */
+/** @import { Data, Told } from "./messages.js" */
 
-/** What the engine knows of some data. @typedef {Pick<Loaded, "task" | "test_pixels" | "test_labels">} Known */
+/** What the engine knows of some data. @typedef {Pick<Told<"loaded">, "task" | "test_pixels" | "test_labels">} Known */
 
 /** @type {Record<Data, string>} */
 const NAMES = { digits: "digits", fashion: "clothes", text: "text" };
@@ -51,7 +51,7 @@ export class DataChoice {
     });
   }
 
-  /** @param {Hello} hello */
+  /** @param {Told<"hello">} hello */
   set hello({ task, test_pixels, test_labels }) {
     this.#known.set(task.data, Promise.resolve({ task, test_pixels, test_labels }));
     this.#select.disabled = false;

@@ -1,6 +1,6 @@
 // The run of the page as a program: in Rust, in Python, and what Keras itself has for several devices.
 
-/** @import { Settings } from "./messages.js" */
+/** @import { Data, Settings } from "./messages.js" */
 
 /** Filters of each convolution, by network. @type {Record<string, number[]>} */
 const FILTERS = { cnn: [16, 32, 64], wide: [64, 128, 256], small: [8] };
@@ -112,7 +112,7 @@ function remark({ data, epochs, varied_from }, mark, end = "\n") {
   return others.length > 0 ? `${mark}The page ${others.join(", and ")}; this program does not.${end}` : "";
 }
 
-/** @param {Settings["data"]} data */
+/** @param {Data} data */
 function sideOf(data) {
   return data === "digits" ? 8 : 28;
 }

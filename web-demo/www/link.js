@@ -1,10 +1,10 @@
 // The page's end of the line to the engine's worker.
 
-/** @import { Event, Request, Classified, Loaded, Measured, Simulated, Staged, Exported } from "./messages.js" */
+/** @import { Event, Request, Told } from "./messages.js" */
 
 /**
  * Requests that are answered once, and the events that answer them.
- * @typedef {{ load: Loaded, classify: Classified, measure: Measured, simulate: Simulated, stages: Staged, export: Exported }} Answers
+ * @typedef {{ load: Told<"loaded">, classify: Told<"classified">, measure: Told<"measured">, simulate: Told<"simulated">, stages: Told<"staged">, export: Told<"exported"> }} Answers
  */
 
 /** @type {Record<string, keyof Answers>} */

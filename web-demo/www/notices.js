@@ -2,7 +2,7 @@
 
 import { byId, make, say } from "./dom.js";
 
-/** @import { Hello, Missing } from "./messages.js" */
+/** @import { Missing, Told } from "./messages.js" */
 
 const MOST_LINES = 60;
 /** Longest a screen reader is left to finish a sentence before the next. */
@@ -32,7 +32,7 @@ export function banner(text, kind) {
 
 /**
  * Notices about the adapters before a run.
- * @param {Hello} hello
+ * @param {Told<"hello">} hello
  */
 export function tellOfAdapters({ missing, adapters }) {
   if (missing) {

@@ -70,7 +70,7 @@ export class OneStep {
     [this.#n_asked, this.#waits] = [0, false];
   }
 
-  /** @param {State["state"]} state */
+  /** @param {State} state */
   follow(state) {
     this.#is_paused = state === "paused";
     const waited = this.#waits;

@@ -21,7 +21,7 @@ import { Tour } from "./tour.js";
 import { Writing } from "./writing.js";
 
 /** @import { Known } from "./data.js" */
-/** @import { EpochLog, Event, Hello, Info, Member, Predictions, Problem, Settings, State, StepLog, Written } from "./messages.js" */
+/** @import { Data, EpochLog, Event, Info, Member, Settings, State, StepLog, Told } from "./messages.js" */
 
 /** Steps that the metrics keep, the newest: some tens of megabytes. */
 const MOST_STEPS = 20_000;
@@ -34,7 +34,7 @@ const LONG_S = 2;
 const TITLE = document.title;
 const N_CORES = navigator.hardwareConcurrency || 1;
 
-/** @type {Record<State["state"], string>} */
+/** @type {Record<State, string>} */
 const STATES = {
   idle: "Ready.",
   opening: "Opening adapters and compiling shaders…",
@@ -44,13 +44,13 @@ const STATES = {
   finished: "All epochs are done. Continue for as many again, or reset.",
 };
 
-/** @type {Hello | null} */
+/** @type {Told<"hello"> | null} */
 let hello = null;
 /** @type {Settings | null} */
 let settings = null;
 /** @type {Member[]} */
 let members = [];
-/** @type {State} */
+/** @type {Told<"state">} */
 let state = { type: "state", state: "idle", step: 0, epoch: 0 };
 /** @type {StepLog[]} */
 let steps = [];
@@ -230,7 +230,7 @@ function hear(event) {
   }
 }
 
-/** @param {Hello} said */
+/** @param {Told<"hello">} said */
 async function greet(said) {
   hello = said;
   data.hello = said;
@@ -260,7 +260,7 @@ function begin(known) {
 
 /** Settings for some data: those of this visit's address, once, then the defaults. @param {Known} known */
 function settingsFor({ task }) {
-  const { settings: given, remarks } = parse(address, { .../** @type {Hello} */ (hello), task }, N_CORES);
+  const { settings: given, remarks } = parse(address, { .../** @type {Told<"hello">} */ (hello), task }, N_CORES);
   remarks.forEach((remark) => banner(remark, "address"));
   if (dataOf(address) === task.data) address = "";
   return given;
@@ -357,7 +357,7 @@ function fail(message) {
   replay_file.disabled = true;
 }
 
-/** @param {State} said */
+/** @param {Told<"state">} said */
 function follow(said) {
   const before = state.state;
   state = said;
@@ -469,14 +469,14 @@ function goBackTo(first) {
   curves.goBackTo(first);
 }
 
-/** @param {Predictions} predictions */
+/** @param {Told<"predictions">} predictions */
 function takePredictions(predictions) {
   pictures.predictions = predictions;
   draw.learned();
   drawFacts();
 }
 
-/** @param {Written} line */
+/** @param {Told<"written">} line */
 function takeWritten(line) {
   writing.take(line);
 }
@@ -501,7 +501,7 @@ function tell(at, message) {
   announce(firstLine(message));
 }
 
-/** @param {Problem} problem */
+/** @param {Told<"error">} problem */
 function takeError({ request, message }) {
   tell(state.step, message);
   status(firstLine(rig.named(message)), "error");
@@ -589,7 +589,7 @@ async function play(file) {
   }
 }
 
-/** Data of a run from a file. If they can't be had, those of the page stay chosen. @param {Settings["data"]} name */
+/** Data of a run from a file. If they can't be had, those of the page stay chosen. @param {Data} name */
 async function dataFor(name) {
   // What was chosen and is still loading is not waited for.
   const known = await data.take(name);

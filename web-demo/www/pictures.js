@@ -2,7 +2,7 @@
 
 import { byId, colour, context2d, make, onScheme, paced, percent, say, sized, whole } from "./dom.js";
 
-/** @import { Predictions, Task } from "./messages.js" */
+/** @import { Task, Told } from "./messages.js" */
 
 /** Narrowest tile that can be read, in CSS pixels: two for each of a digit, one for each of larger pictures. */
 const NARROWEST = 16;
@@ -19,7 +19,7 @@ export class Pictures {
   #task = null;
   /** @type {number[]} Rows in the order in which they are shown: by class. */
   #order = [];
-  /** @type {Predictions | null} */
+  /** @type {Told<"predictions"> | null} */
   #predictions = null;
   /** Tiles in a line, and the CSS pixels of one. */
   #columns = 1;
@@ -73,7 +73,7 @@ export class Pictures {
     return () => { if (kept) this.predictions = kept; };
   }
 
-  /** @param {Predictions} predictions */
+  /** @param {Told<"predictions">} predictions */
   set predictions(predictions) {
     if (predictions.classes.length !== this.#labels.length) return;
     this.#predictions = predictions;

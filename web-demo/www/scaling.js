@@ -6,7 +6,7 @@ import { OverAdapters } from "./over-adapters.js";
 import { isGpu } from "./settings.js";
 
 /** @import { Link } from "./link.js" */
-/** @import { Measuring, Member, Point, Report, Spread } from "./messages.js" */
+/** @import { Member, Point, Report, Spread, Told } from "./messages.js" */
 
 const TITLES = { strong: "Strong: constant batch", weak: "Weak: growing batch" };
 
@@ -143,7 +143,7 @@ export class Measurement {
     this.#button.textContent = "Measure again";
   }
 
-  /** @param {Measuring} event */
+  /** @param {Told<"measuring">} event */
   progress({ scaling, n_adapters, done, total }) {
     const what = scaling === "alone" ? "each alone" : `${scaling} scaling, ${n_adapters} ${n_adapters === 1 ? "adapter" : "adapters"}`;
     // The region is live: a percentage at each part would be read aloud each time.

@@ -2,7 +2,7 @@
 
 import { EPOCHS } from "./reference-losses.js";
 
-/** @import { Data, Hello, Info, Settings } from "./messages.js" */
+/** @import { Data, Info, Settings, Told } from "./messages.js" */
 
 /** Batch sizes that the slider offers; an address may name others. */
 export const BATCH_SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
@@ -37,7 +37,7 @@ export function isGpu(info) {
 /**
  * Default settings in this browser: all GPUs and the CPU adapter. Where there is no GPU, the CPU adapter twice, if there are
  * cores for both: that is a split, too. Software adapters are used only when asked for, as by the crate.
- * @param {Hello} hello
+ * @param {Told<"hello">} hello
  * @param {number} n_cores
  * @returns {Settings}
  */
@@ -75,7 +75,7 @@ export function dataOf(search) {
  * Settings of an address, over the defaults; and what of it makes no sense here, in words. What suits only the data that the
  * address names is left out if other data are learned.
  * @param {string} search
- * @param {Hello} hello
+ * @param {Told<"hello">} hello
  * @param {number} n_cores
  * @returns {{ settings: Settings, remarks: string[] }}
  */
@@ -156,7 +156,7 @@ function adapterOf(item, adapters) {
 /**
  * The part of an address after `?`: differences from the defaults.
  * @param {Settings} settings
- * @param {Hello} hello
+ * @param {Told<"hello">} hello
  * @param {number} n_cores
  */
 export function format(settings, hello, n_cores) {

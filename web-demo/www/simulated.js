@@ -6,7 +6,7 @@ import { place } from "./lane.js";
 import { drawBatch, paintOf, swatchOf } from "./split.js";
 
 /** @import { Link } from "./link.js" */
-/** @import { RigConfig, SimulatedStep, Simulated } from "./messages.js" */
+/** @import { RigConfig, SimulatedStep, Told } from "./messages.js" */
 
 /** Between two steps that are shown. They took far less, or more. */
 const PACE_MS = 150;
@@ -104,7 +104,7 @@ export class SimulatedRig {
 
   /**
    * @param {Described} described
-   * @param {Simulated} answer
+   * @param {Told<"simulated">} answer
    */
   #show({ title, says }, { report, steps }) {
     say(byId("other-name", HTMLElement), title);

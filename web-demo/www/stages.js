@@ -7,7 +7,7 @@ import { OverAdapters } from "./over-adapters.js";
 import { swatchOf } from "./split.js";
 
 /** @import { Link } from "./link.js" */
-/** @import { Brick, Pipelined, RigConfig, Staged } from "./messages.js" */
+/** @import { Brick, Pipelined, RigConfig, Told } from "./messages.js" */
 
 /** @typedef {"digits_cnn" | "vgg"} Network */
 /** @typedef {{ idle: number, of_each: number[], ms: number }} Bubble Idle parts of the pass, from its first brick to its last. */
@@ -46,7 +46,7 @@ export class Stages {
   #says = byId("stages-says", HTMLElement);
   /** @type {Record<Network, Curves>} */
   #curves;
-  /** What is shown, by network. @type {Partial<Record<Network, Staged>>} */
+  /** What is shown, by network. @type {Partial<Record<Network, Told<"staged">>>} */
   #answers = {};
   /** Counts what was asked: an older answer is dropped. */
   #asked = 0;
@@ -207,7 +207,7 @@ class Curves extends OverAdapters {
     });
   }
 
-  /** @param {Staged} answer */
+  /** @param {Told<"staged">} answer */
   compare({ report, pipelines }) {
     const counts = report.strong.map(({ n_adapters }) => n_adapters);
     const copies = report.strong.map(({ rows_per_s }) => rows_per_s);

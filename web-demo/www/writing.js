@@ -3,7 +3,7 @@
 import { byId, make, say, whole } from "./dom.js";
 import { TEMPERATURES } from "./settings.js";
 
-/** @import { Settings, Written } from "./messages.js" */
+/** @import { Settings, Told } from "./messages.js" */
 
 /** Lines that are kept: among the first ones, from noise to words, and the newest. */
 const MOST = 60;
@@ -35,7 +35,7 @@ export class Writing {
     this.#temperature.setAttribute("aria-valuetext", text);
   }
 
-  /** @param {Written} line */
+  /** @param {Told<"written">} line */
   take({ step, text }) {
     this.#list.prepend(make("li", {}, make("span", { className: "number", textContent: `step ${whole(step)}` }), make("q", { textContent: text })));
     // What it wrote first stays: the way from noise to words is what one wants to see.

@@ -1,0 +1,242 @@
+//! Logs of the page: what adapters do in a step that is trained, simulated or measured.
+
+use manyhands::internals::adapters::Timing;
+use manyhands::internals::bench::scaling::{Curve, Point};
+use manyhands::internals::scheduler::ShardReport;
+use manyhands::internals::simulator::SimulatedStep;
+use manyhands::logs::{AdapterLog, StepLog};
+use serde::Serialize;
+
+/// A member as the page's logs name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Position among the members.
+    pub at: usize,
+    /// Id of the adapter.
+    pub id: u32,
+}
+
+/// One adapter's part in a step, waits at its end included.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "AdapterLog"))]
+pub struct Worked {
+    /// Index into the members, or into the adapters of a simulated rig.
+    adapter: usize,
+    /// Its id, by which metrics name it when members have come and gone.
+    member: u32,
+    /// Its name.
+    name: String,
+    /// Its rows.
+    rows: u32,
+    /// Busy: upload, compute and readback.
+    ms: f64,
+    /// Of these, writing inputs. In a simulated step also new weights that come before a run.
+    upload_ms: f64,
+    /// Of these, computing.
+    compute_ms: f64,
+    /// Of these, reading gradients and results back.
+    readback_ms: f64,
+    /// At exchanges in mid-step, as of batch-norm statistics: messages, and waits for the others.
+    exchange_ms: f64,
+    /// For the others at the end of the step.
+    wait_ms: f64,
+    /// Rest of the step without the host's part: messages between host and adapter, and the scheduler's own work. With it the phases fill
+    /// the step.
+    message_ms: f64,
+}
+
+impl Worked {
+    /// `places` are the members' places by their positions in the engine; `ms_of_adapters` is the step without the host's part.
+    fn of(log: AdapterLog, places: &[Option<Place>], ms_of_adapters: f64) -> Option<Self> {
+        let AdapterLog { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms, end_wait_ms } = log;
+        let Place { at: adapter, id: member } = (*places.get(adapter)?)?;
+        Some(Self {
+            adapter,
+            member,
+            name,
+            rows,
+            ms,
+            upload_ms,
+            compute_ms,
+            readback_ms,
+            exchange_ms: wait_ms,
+            wait_ms: end_wait_ms,
+            message_ms: (ms_of_adapters - ms - wait_ms - end_wait_ms).max(0.0),
+        })
+    }
+}
+
+/// A training step: the engine's own log, with adapters numbered as in the page.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stepped {
+    #[serde(flatten)]
+    log: StepLog,
+    clock_ms: f64,
+    adapters: Vec<Worked>,
+}
+
+impl Stepped {
+    /// `places` are the members' places by their positions in the engine; `clock_ms` is the time since the step before.
+    pub fn of(mut log: StepLog, places: &[Option<Place>], clock_ms: f64) -> Self {
+        let adapters = std::mem::take(&mut log.adapters);
+        let of_adapters = log.ms - log.data_ms - log.reduce_ms - log.update_ms - log.processes_ms;
+        let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places, of_adapters)).collect();
+        Self { log, clock_ms, adapters }
+    }
+}
+
+/// A simulated step of all adapters together, in milliseconds of virtual time. Adapters are numbered as in the report. Their phases and
+/// waits, the host's sums and its update fill the step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "SimulatedStep"))]
+pub struct Simulated {
+    /// Rows of the batch.
+    rows: u32,
+    /// The whole step.
+    ms: f64,
+    /// Of these, adding gradients on the host.
+    reduce_ms: f64,
+    /// Of these, updating on the host.
+    update_ms: f64,
+    /// Whether the report's `strong` is made of it: the steps before, in which the split is learned, are not.
+    is_counted: bool,
+    /// Parts of the adapters that had rows.
+    adapters: Vec<Worked>,
+}
+
+impl Simulated {
+    /// `names` are those of the report's adapters.
+    pub fn of(step: &SimulatedStep, names: &[String]) -> Self {
+        let SimulatedStep { ms, is_counted, report } = step;
+        let all_ms = ms - report.reduce_ms - report.update_ms;
+        let worked = |shard: &ShardReport| {
+            let Timing { upload_ms, compute_ms, readback_ms, wait_ms: exchange_ms, weights, .. } = shard.timing;
+            let busy_ms = weights.ms + upload_ms + compute_ms + readback_ms;
+            Worked {
+                adapter: shard.adapter_idx,
+                member: 0,
+                name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
+                rows: shard.rows,
+                ms: busy_ms,
+                upload_ms: weights.ms + upload_ms,
+                compute_ms,
+                readback_ms,
+                exchange_ms,
+                wait_ms: (all_ms - busy_ms - exchange_ms).max(0.0),
+                message_ms: 0.0,
+            }
+        };
+        Self {
+            rows: report.shards.iter().map(|shard| shard.rows).sum(),
+            ms: *ms,
+            reduce_ms: report.reduce_ms,
+            update_ms: report.update_ms,
+            is_counted: *is_counted,
+            adapters: report.shards.iter().map(worked).collect(),
+        }
+    }
+}
+
+/// Rows a second between which half of the steps are, of each point of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Spread {
+    /// Of the points with a constant batch.
+    strong: Vec<[f64; 2]>,
+    /// Of the points with a growing batch.
+    weak: Vec<[f64; 2]>,
+}
+
+impl From<&Curve> for Spread {
+    fn from(curve: &Curve) -> Self {
+        let rows_per_s = |Point { batch_size, quartiles_ms: [fast, slow], .. }: &Point| {
+            [slow, fast].map(|ms| f64::from(*batch_size) * 1e3 / ms.max(1e-3))
+        };
+        let all = |points: &[Point]| points.iter().map(rows_per_s).collect();
+        Self { strong: all(&curve.strong), weak: all(&curve.weak) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use manyhands::internals::presets;
+    use manyhands::internals::simulator::simulate_steps;
+    use manyhands::simulator::RigConfig;
+
+    use super::*;
+    use crate::messages::Request;
+
+    #[test]
+    fn phases_fill_a_simulated_step_and_its_steps_make_the_report() {
+        let rig = serde_json::from_str(
+            r#"{"simulate":{"rig":{"preset":"cnn6","batch_size":64,"host":{"copy_gb_s":20.0},"adapters":[
+                {"name":"slow","fixed_ms":2.0,"gflops":1000.0,"memory_gb_s":100.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1},
+                {"name":"fast","fixed_ms":2.0,"gflops":3000.0,"memory_gb_s":300.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1}]}}}"#,
+        )
+        .unwrap();
+        let Request::Simulate { rig } = rig else { panic!("{rig:?}") };
+        let model = rig.preset.build(|| presets::find("mlp").unwrap().build(0)).unwrap();
+        let (report, steps) = simulate_steps(&RigConfig::from(rig), &model).unwrap();
+        assert_eq!(report.adapters, ["fast", "slow"]);
+        let steps: Vec<Simulated> = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
+        for step in &steps {
+            assert_eq!(step.rows, 64);
+            let host_ms = step.reduce_ms + step.update_ms;
+            for part in &step.adapters {
+                let sum_ms =
+                    part.upload_ms + part.compute_ms + part.readback_ms + part.exchange_ms + part.wait_ms + host_ms;
+                assert!((sum_ms - step.ms).abs() < 0.01 * step.ms, "{part:?} in {} ms", step.ms);
+            }
+        }
+        let counted: Vec<&Simulated> = steps.iter().filter(|step| step.is_counted).collect();
+        let part = 1.0 / f64::from(u32::try_from(counted.len()).unwrap());
+        let mean_ms = counted.iter().fold(0.0, |sum, step| sum + part * step.ms);
+        assert_eq!(mean_ms.to_bits(), report.strong[1].step_ms.to_bits());
+        let shares: Vec<u32> = counted.last().unwrap().adapters.iter().map(|part| part.rows).collect();
+        assert_eq!(shares, report.strong[1].shares);
+    }
+
+    #[test]
+    fn a_step_counts_adapters_as_the_page_does() {
+        let worked = AdapterLog {
+            adapter: 2,
+            name: "a".into(),
+            rows: 5,
+            ms: 3.0,
+            upload_ms: 1.0,
+            compute_ms: 1.5,
+            readback_ms: 0.5,
+            wait_ms: 2.0,
+            end_wait_ms: 4.0,
+        };
+        let log = StepLog {
+            step: 1,
+            epoch: 1,
+            batch: 1,
+            batches: 9,
+            rows: 5,
+            values: manyhands::logs::Values::default(),
+            running: manyhands::logs::Values::default(),
+            learning_rate: 0.1,
+            gradient_norm: 1.0,
+            is_applied: true,
+            loss_scale: None,
+            ms: 14.0,
+            data_ms: 0.5,
+            reduce_ms: 1.5,
+            update_ms: 2.0,
+            processes_ms: 0.0,
+            samples_per_s: 1.0,
+            adapters: vec![worked],
+            processes: Vec::new(),
+        };
+        // The member at position 0 has left.
+        let place = |at, id| Some(Place { at, id });
+        let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)], 12.5)).unwrap();
+        assert_eq!((&text["adapters"][0]["adapter"], &text["adapters"][0]["member"]), (&1.into(), &7.into()));
+        assert_eq!((&text["adapters"][0]["exchange_ms"], &text["adapters"][0]["wait_ms"]), (&2.0.into(), &4.0.into()));
+        // 14 - 0.5 - 1.5 - 2 are the adapters' part, of which 3 + 6 have names.
+        assert_eq!(text["adapters"][0]["message_ms"], 1.0);
+        assert_eq!((&text["batches"], &text["clock_ms"]), (&9.into(), &12.5.into()));
+    }
+}
