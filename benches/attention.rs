@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use manyhands::data::Batch;
-use manyhands::internals::bench::rig::{BenchRig, RigAdapter};
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::timing::median;
 use manyhands::layers::MultiHeadAttention;
 use manyhands::{Loss, Optimizer, Sequential, SplitMode, adapters};
+use manyhands_bench::rig::{BenchRig, RigAdapter};
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_engine::timing::median;
 
 /// Features of a position.
 const FEATURES: usize = 256;

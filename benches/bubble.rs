@@ -15,17 +15,17 @@ use std::sync::Arc;
 
 use manyhands::adapters::{self, Info};
 use manyhands::data::Batch;
-use manyhands::internals::adapters as engine;
-use manyhands::internals::adapters::Opener;
-use manyhands::internals::model::Objective;
-use manyhands::internals::runtime::{Runtime, system};
-use manyhands::internals::scheduler::timeline::{Activity, Lane, Tracing};
-use manyhands::internals::scheduler::{Scheduler, Step};
-use manyhands::internals::simulator::World;
-use manyhands::internals::timing::median;
 use manyhands::layers::{Activation, Dense};
+use manyhands::model::Objective;
+use manyhands::scheduler::timeline::{Activity, Lane, Tracing};
+use manyhands::scheduler::{Scheduler, Step};
 use manyhands::simulator::AdapterSpec;
+use manyhands::simulator::World;
 use manyhands::{CpuFallback, Loss, Model, Optimizer, Sequential, SplitMode};
+use manyhands_engine::adapters as engine;
+use manyhands_engine::adapters::Opener;
+use manyhands_engine::runtime::{Runtime, system};
+use manyhands_engine::timing::median;
 
 const PIECES: [u32; 3] = [4, 8, 16];
 const WIDTH: usize = 256;

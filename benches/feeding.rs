@@ -20,7 +20,7 @@ use image::{Rgb, RgbImage};
 use manyhands::data::{
     Augment, Augmentation, Dataset, Factor, FlipMode, ImageFolder, ImageSettings, Loader, LoaderSettings,
 };
-use manyhands::internals::timing::median;
+use manyhands_engine::timing::median;
 
 const SIDE: u32 = 256;
 const BATCH: usize = 64;

@@ -6,10 +6,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
-use manyhands::internals::bench::rig::{BenchRig, Data, RigAdapter, Source, Turn};
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::timing::median;
 use manyhands::{SplitMode, adapters, presets};
+use manyhands_bench::rig::{BenchRig, Data, RigAdapter, Source, Turn};
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_engine::timing::median;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use manyhands::adapters::{self, Info, Kind};
 use manyhands::data::{BatchMut, Dataset};
-use manyhands::internals::bench::rig::dataset;
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::timing::median;
 use manyhands::layers::{Activation, Conv2D, Dense, Flatten, MaxPooling2D};
 use manyhands::presets;
 use manyhands::{Compile, Fit, Optimizer, Placement, Result, Sequential, Session, Shape, Trainer};
+use manyhands_bench::rig::dataset;
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_engine::timing::median;
 
 /// Steps before the first turn of a placement: drivers compile, tiles and shares are learned.
 const WARM_UP: usize = 3;

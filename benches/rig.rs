@@ -8,10 +8,10 @@
 
 use manyhands::SplitMode;
 use manyhands::adapters;
-use manyhands::internals::bench::rig;
-use manyhands::internals::bench::rig::{BenchRig, Data, RigAdapter, Source, Turn};
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::timing::median;
+use manyhands_bench::rig;
+use manyhands_bench::rig::{BenchRig, Data, RigAdapter, Source, Turn};
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_engine::timing::median;
 
 /// A model and its adapters.
 struct Bench<'a> {

@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use manyhands::callbacks::Callback;
 use manyhands::data::Synthetic;
-use manyhands::internals::timing::median;
 use manyhands::layers::Dense;
 use manyhands::logs::StepLog;
 use manyhands::{Compile, Existing, Fit, Loss, Model, Optimizer, Result, SaveSettings, Sequential, Trainer};
+use manyhands_engine::timing::median;
 
 /// Training steps from a save to the next.
 const EVERY: usize = 16;

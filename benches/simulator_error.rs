@@ -8,10 +8,10 @@
 
 use manyhands::Optimizer;
 use manyhands::adapters;
-use manyhands::internals::bench::rig::{Opening, RigAdapter};
-use manyhands::internals::bench::speeds::measure;
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::simulator::step_ms;
+use manyhands::simulator::step_ms;
+use manyhands_bench::rig::{Opening, RigAdapter};
+use manyhands_bench::speeds::measure;
+use manyhands_bench::workloads::{self, Workload};
 
 fn main() {
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_else(|| "software".into());

@@ -8,9 +8,9 @@
 
 use manyhands::SplitMode;
 use manyhands::adapters;
-use manyhands::internals::bench::rig::{BenchRig, RigAdapter, synthetic};
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::timing::median;
+use manyhands_bench::rig::{BenchRig, RigAdapter, synthetic};
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_engine::timing::median;
 
 const SLOWER: f64 = 3.0;
 /// Training steps in which a share may still move.

@@ -79,8 +79,10 @@
 //! | [`simulator`] | what 1 to N adapters would do together, before you own them |
 //! | [`extend`] | layers, losses and optimizers of your own, with shaders of your own |
 //!
+//! Modules that are not listed here are **unstable**: they are for the packages of this repository.
+//!
 //! [`Session`] drives a run step by step and changes it on the way. Functions that block have a twin that ends in `_async`,
-//! for programs with an executor and for pages. The command `manyhands` does most of this without a program:
+//! for programs with an executor and for pages. The command `manyhands` (package `manyhands-cli`) does most of this without a program:
 //! `manyhands train`, `evaluate`, `predict`, `simulate`, `bench`.
 //!
 //! Errors are one type, [`Error`]: who, what was needed, what came, and how to mend it. [`Error::kind`] is for programs.
@@ -89,7 +91,7 @@
 //!
 //! `gpu` (default): adapters other than the CPU. `files` (default): tables, folders of images, CSV logs. `onnx` (default):
 //! [`Model::export`]. `placer` (default): [`Placement::Auto`]. `processes` (default): several [processes] that train one
-//! network. `cli` (default): the command. `static-dxc`: Microsoft's shader compiler within the program, on Windows.
+//! network. `static-dxc`: Microsoft's shader compiler within the program, on Windows.
 
 #![cfg_attr(
     not(all(feature = "onnx", feature = "placer", feature = "processes")),
@@ -97,46 +99,28 @@
 )]
 
 pub mod adapters;
-mod bench;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 pub mod data;
-mod error;
 pub mod extend;
-mod files;
-#[doc(hidden)]
-pub mod internals;
-#[cfg_attr(
-    target_arch = "wasm32",
-    allow(dead_code, unused_variables, reason = "the cases of kernels are no part of a page")
-)]
-mod kernels;
-mod kind;
 pub mod layers;
 pub mod losses;
 pub mod metrics;
-mod misread;
+pub mod misread;
 pub mod model;
-mod names;
 mod onnx;
 pub mod optimizers;
-mod placer;
-mod plan;
+pub mod placer;
 pub mod presets;
 pub mod processes;
 mod protobuf;
-mod runtime;
-mod scheduler;
-mod schema;
-mod shape;
-mod shown;
+pub mod scheduler;
+pub mod schema;
 pub mod simulator;
-mod size;
-mod table;
-mod timing;
-mod trainer;
+pub mod trainer;
 mod vocabulary;
+
+pub use manyhands_engine::{
+    error, files, kernels, kind, names, plan, runtime, shape, shown, size, table, thousands, timing,
+};
 
 /// Actions after each step and each epoch: early stopping, the best model, logs, and callbacks of your own.
 pub mod callbacks {
@@ -154,18 +138,17 @@ pub mod logs {
     pub use crate::trainer::{CsvLog, JsonLog};
 }
 
-pub use adapters::memory::MemoryNeed;
-pub use error::{Error, ErrorKind, Result};
 pub use losses::{Loss, Reduction};
+pub use manyhands_engine::adapters::memory::MemoryNeed;
+pub use manyhands_engine::params;
+pub use manyhands_engine::plan::{BatchStatistics, GradientCompression, Precision};
+pub use manyhands_engine::{Error, ErrorKind, Result, Shape};
 pub use metrics::Metric;
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
 pub use optimizers::{Optimizer, Schedule};
 pub use placer::{ChosenPlacement, ChosenStage};
-pub use plan::{BatchStatistics, GradientCompression, Precision};
 pub use scheduler::split::SplitMode;
 pub use scheduler::{AdapterStatus, CpuFallback, Placement, StageSpec};
-pub use shape::Shape;
-pub(crate) use shown::{shown, thousands};
 pub use trainer::{
     Checkpoint, Compile, Existing, Fit, History, LossScale, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings,
     Session, Trainer,

@@ -1,5 +1,7 @@
 //! Errors of settings in plain words: file, line and key, what is needed, what was found.
 //!
+//! **Unstable**: for the packages of this repository. Names and behaviour change with any version.
+//!
 //! serde tells it in words of Rust: `invalid type: string "ten", expected usize`.
 
 use std::ops::Range;
@@ -173,7 +175,7 @@ fn has_drive(path: &str) -> bool {
 /// A message of serde in plain words.
 ///
 /// ```
-/// use manyhands::internals::misread::explain;
+/// use manyhands::misread::explain;
 /// let misread = explain("invalid type: string \"ten\", expected usize");
 /// assert_eq!(misread.problem, "needs a whole number from 0 up, but got \"ten\"");
 /// ```

@@ -1,5 +1,7 @@
 //! Meaning of a row's values: the names of columns and classes, and the settings of the reader.
 //!
+//! **Unstable**: for the packages of this repository. Names and behaviour change with any version.
+//!
 //! A data set knows its [`Schema`]; a model file keeps that of the data it was trained on.
 
 use serde::{Deserialize, Serialize};
@@ -344,7 +346,7 @@ impl std::fmt::Display for TableColumn {
 /// Names in a message: a handful, and how many others there are. They are escaped as `shown` does.
 ///
 /// ```
-/// use manyhands::internals::schema::few;
+/// use manyhands::schema::few;
 /// assert_eq!(few(&["a", "b\u{1b}"]), r"a, b\u{1b}");
 /// let many: Vec<String> = (0..9_998).map(|class| class.to_string()).collect();
 /// assert_eq!(few(&many), "0, 1, 2, 3, 4, 5, 6, 7 … and 9,990 others");

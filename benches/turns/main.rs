@@ -10,7 +10,7 @@ mod training;
 use std::io::stdin;
 
 use manyhands::adapters::{self, Info};
-use manyhands::internals::runtime::{Native, Runtime};
+use manyhands_engine::runtime::{Native, Runtime};
 use serde_json::json;
 
 use product::{OnDevice, OnHost};

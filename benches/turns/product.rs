@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use manyhands::adapters::Info;
 use manyhands::extend::{Grid, Kernel};
-use manyhands::internals::adapters::gpu::{Checks, Direct, Launch};
-use manyhands::internals::kernels::Tile;
-use manyhands::internals::kernels::dense::{self, Params};
-use manyhands::internals::kernels::product::{Epilogue, matrix, matrix_mut, multiply};
-use manyhands::internals::runtime::{Native, Runtime};
+use manyhands_engine::adapters::gpu::{Checks, Direct, Launch};
+use manyhands_engine::kernels::Tile;
+use manyhands_engine::kernels::dense::{self, Params};
+use manyhands_engine::kernels::product::{Epilogue, matrix, matrix_mut, multiply};
+use manyhands_engine::runtime::{Native, Runtime};
 
 use crate::{Turn, Work};
 

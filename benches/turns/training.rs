@@ -3,11 +3,11 @@
 use manyhands::SplitMode;
 use manyhands::adapters::Info;
 use manyhands::data::Batch;
-use manyhands::internals::adapters::gpu::tiles_tried;
-use manyhands::internals::bench::rig::{BenchRig, RigAdapter};
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::runtime::{Native, Runtime};
-use manyhands::internals::scheduler::{DataWait, Finished, Scheduler, Step};
+use manyhands::scheduler::{DataWait, Finished, Scheduler, Step};
+use manyhands_bench::rig::{BenchRig, RigAdapter};
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_engine::adapters::gpu::tiles_tried;
+use manyhands_engine::runtime::{Native, Runtime};
 
 use crate::{Turn, Work};
 

@@ -13,24 +13,13 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use manyhands::GradientCompression;
-use manyhands::internals::scheduler::{AllReduce, pieces};
-use manyhands::internals::timing::median;
-use manyhands::processes::{Group, Processes, Reply};
+use manyhands::processes::Group;
+use manyhands::scheduler::{AllReduce, pieces};
+use manyhands_engine::timing::median;
 use mpi::collective::SystemOperation;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives};
 use pollster::block_on;
-
-mod error {
-    pub use manyhands::{Error, ErrorKind, Result};
-}
-
-mod runtime {
-    pub use manyhands::internals::runtime::*;
-}
-
-#[path = "../../src/processes/mpi.rs"]
-mod started;
 
 /// Sizes of the gradients, in megabytes, and how often each is exchanged in a round.
 const SIZES: [(usize, usize); 3] = [(1, 40), (10, 8), (50, 2)];
@@ -38,7 +27,7 @@ const SIZES: [(usize, usize); 3] = [(1, 40), (10, 8), (50, 2)];
 /// Rounds of each size in a turn.
 const ROUNDS: usize = 5;
 
-/// What is measured, as the argument of its processes.
+/// The ways that are compared, each the argument of its processes.
 const WAYS: [&str; 3] = ["mpi", "ours", "halves"];
 
 fn main() {
@@ -130,7 +119,7 @@ fn mpi_alone() {
 
 /// Sums as a training step takes them: while some pieces are on their way, the last are taken over.
 fn ours(compression: GradientCompression) {
-    let group = started::world().unwrap();
+    let group = manyhands_mpi::world().unwrap();
     check(&group, compression);
     let mut all: Vec<Vec<Vec<f32>>> = SIZES.map(|(megabytes, _)| in_pieces(megabytes, 0.0)).into();
     let exchange = |size: usize| block_on(exchanged(&group, compression, &mut all[size]));

@@ -17,28 +17,16 @@ use std::time::Instant;
 
 use manyhands::Optimizer;
 use manyhands::adapters;
-use manyhands::internals::bench::rig::{Opening, RigAdapter};
-use manyhands::internals::bench::speeds::measure;
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::simulator::step_ms;
-use manyhands::internals::timing::median;
-use manyhands::processes::{Group, Processes, Reply};
+use manyhands::simulator::step_ms;
 use manyhands::simulator::{MachineSpec, RigConfig};
+use manyhands_bench::rig::{Opening, RigAdapter};
+use manyhands_bench::speeds::measure;
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_engine::timing::median;
 use mpi::point_to_point::send_receive_into;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 use pollster::block_on;
-
-mod error {
-    pub use manyhands::{Error, ErrorKind, Result};
-}
-
-mod runtime {
-    pub use manyhands::internals::runtime::*;
-}
-
-#[path = "../../src/processes/mpi.rs"]
-mod started;
 
 /// Limits of the network, for people and for `tc`, and what TCP leaves of them, in 10⁹ bytes a second. A burst is a quarter of a
 /// millisecond long: with the 4 kB of the slower network, `tc` lets only 85 % of 1 Gbit/s pass.
@@ -225,7 +213,7 @@ fn train(name: &str) {
     let rows = MODELS.iter().find(|(model, _)| *model == name).unwrap().1;
     let cpu = adapters::choose(&adapters::list(), "cpu").unwrap();
     let members: Vec<RigAdapter> = cpu.into_iter().map(RigAdapter::from).collect();
-    let processes = started::world().unwrap();
+    let processes = manyhands_mpi::world().unwrap();
     let opening = Opening { processes: processes.clone(), ..Opening::default() };
     let measured = block_on(measure(&opening, &workload(name, rows), &members)).unwrap();
     let machine = MachineSpec {

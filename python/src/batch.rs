@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use manyhands::data;
-use manyhands::internals::data::Buffers;
-use manyhands::internals::trainer::{BatchCheck, CheckedBatch};
+use manyhands::data::Buffers;
+use manyhands::trainer::{BatchCheck, CheckedBatch};
 
 use crate::errors::detached;
 

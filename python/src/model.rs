@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use manyhands::internals::layers::LAYERS;
-use manyhands::internals::misread;
 use manyhands::layers::Activation;
+use manyhands::layers::LAYERS;
+use manyhands::misread;
 use manyhands::{Error, ModelConfig, presets};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;

@@ -266,7 +266,7 @@ const LABEL_CHUNK: usize = 4096;
 ///
 /// ```
 /// use manyhands::data::digits;
-/// use manyhands::internals::data::check_labels;
+/// use manyhands::data::check_labels;
 /// # fn main() -> manyhands::Result<()> {
 /// let error = check_labels(&digits::test()?, 0, 5).unwrap_err();
 /// assert!(error.to_string().starts_with("target 0 needs labels from 0 to 4, but row "));
@@ -298,7 +298,7 @@ pub(crate) fn check_counted_labels(
 ///
 /// ```
 /// use manyhands::data::digits;
-/// use manyhands::internals::data::check_probabilities;
+/// use manyhands::data::check_probabilities;
 /// # fn main() -> manyhands::Result<()> {
 /// let error = check_probabilities(&digits::test()?, 0).unwrap_err();
 /// assert!(error.to_string().starts_with("target 0 needs numbers from 0 to 1, but row "));

@@ -22,7 +22,7 @@ mod numerals;
 mod origin;
 mod settings;
 mod signs;
-pub(crate) mod sketch;
+pub mod sketch;
 mod source;
 mod survey;
 
@@ -44,7 +44,7 @@ use self::layout::{Layout, Part, Targets, TextPart, inputs_like};
 use self::origin::TableFile;
 use self::signs::settle;
 use self::source::Source;
-pub(crate) use self::source::is_utf16;
+pub use self::source::is_utf16;
 use self::survey::Survey;
 use super::InMemory;
 use super::labels::label_index;

@@ -3,7 +3,7 @@
 mod decode;
 mod list;
 mod probe;
-pub(crate) mod sketch;
+pub mod sketch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@
 // threads; `augment/`: random changes; `labels.rs`, `class_weight.rs`: classes; `subset.rs`, `pair.rs`: parts of data; `description.rs`:
 // data in words; `source.rs`: bytes of data files, also from pipes; `origin.rs`: where a row stands in its file.
 
-pub(crate) mod augment;
+pub mod augment;
 pub(crate) mod batch;
 pub(crate) mod buffers;
 mod bytes;
@@ -53,7 +53,7 @@ mod description;
 pub mod digits;
 pub mod idx;
 #[cfg(feature = "files")]
-pub(crate) mod images;
+pub mod images;
 mod labels;
 mod loader;
 mod memory;
@@ -63,7 +63,7 @@ mod origin;
 #[cfg(feature = "files")]
 mod pair;
 #[cfg(feature = "files")]
-pub(crate) mod source;
+pub mod source;
 mod subset;
 mod synthetic;
 #[cfg(feature = "files")]
@@ -74,11 +74,12 @@ pub use self::csv::{
     Aside, Column, ColumnKind, CsvSettings, CsvTable, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
 };
 pub use augment::{Augment, Augmentation, Factor, FillMode, FlipMode};
-pub use batch::{Batch, BatchMut};
+pub use batch::{Batch, BatchMut, check_labels, check_probabilities};
 pub(crate) use batch::{
     Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_counted_labels, check_indices,
     check_numbers,
 };
+pub use buffers::Buffers;
 pub use bytes::ByteImages;
 pub use class_weight::ClassWeighted;
 #[cfg(feature = "files")]
@@ -238,6 +239,6 @@ fn generator_of_row(purpose: Purpose, seed: u64, epoch: u64, row: u64) -> ChaCha
 
 /// The target value of a label.
 #[allow(clippy::cast_precision_loss, reason = "numbers of classes are far below 2^24, where f32 is exact")]
-pub(crate) fn label_value(label: usize) -> f32 {
+pub fn label_value(label: usize) -> f32 {
     label as f32
 }

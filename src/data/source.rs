@@ -17,7 +17,10 @@ pub(crate) fn is_regular(path: &Path) -> Result<bool> {
 }
 
 /// Refuses pipes and devices, for data that are read several times. Opens nothing. A missing file is not refused.
-pub(crate) fn check_regular(path: &Path) -> Result<()> {
+///
+/// # Errors
+/// If the file can't be opened or read.
+pub fn check_regular(path: &Path) -> Result<()> {
     if is_regular(path).unwrap_or(true) {
         return Ok(());
     }

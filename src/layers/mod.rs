@@ -101,7 +101,7 @@ pub use rescaling::Rescaling;
 pub use reshape::Reshape;
 pub use separable_conv2d::SeparableConv2D;
 pub use softmax::Softmax;
-pub(crate) use table::LAYERS;
+pub use table::LAYERS;
 pub use up_sampling::{Interpolation, UpSampling2D};
 pub use values::Values;
 pub use windows::Padding;

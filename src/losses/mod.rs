@@ -36,7 +36,7 @@ pub use pointwise::{
 pub use recording::Recording;
 pub use row::{CategoricalFocalCrossentropy, CategoricalHinge, CosineSimilarity};
 pub use softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
-pub(crate) use table::LOSSES;
+pub use table::LOSSES;
 
 /// Objective that training minimizes, for one output: one of [`losses`](self), or a [`LossFunction`] of your own.
 /// Clones share it.

@@ -31,3 +31,4 @@ pub(crate) use metric::MetricRead;
 pub use metric::{Counted, Metric};
 pub use mode::{Mode, Reported};
 pub use r2_score::{ClassAggregation, R2Score};
+pub use table::METRICS;

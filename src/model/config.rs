@@ -79,8 +79,7 @@ pub struct LayerConfig {
 
 impl ModelConfig {
     /// Names of the inputs that an `Embedding` reads.
-    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "for settings files"))]
-    pub(crate) fn embedded(&self) -> Vec<String> {
+    pub fn embedded(&self) -> Vec<String> {
         let first = self.inputs.first().map_or("input", |input| &input.name);
         let is_embedding = |(_, layer): &(usize, &LayerConfig)| layer.kind.as_deref() == Some("Embedding");
         let inputs = |(idx, layer): (usize, &LayerConfig)| match &layer.inputs {

@@ -39,8 +39,9 @@ use crate::shape::Shape;
 pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
 pub use config::{InputConfig, LayerConfig, ModelConfig};
 pub use evaluation::Evaluation;
-pub(crate) use objective::Objective;
+pub use objective::Objective;
 pub use own::Own;
+pub use stages::{Source, Stage};
 
 /// An input of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]

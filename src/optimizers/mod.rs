@@ -47,7 +47,7 @@ pub use rmsprop::RmsProp;
 pub use rule::{Entry, LEARNING_RATE, Range, UpdateRule, entry};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
-pub(crate) use table::OPTIMIZERS;
+pub use table::OPTIMIZERS;
 
 /// Rule that updates parameters: one of [`optimizers`](self), or an [`UpdateRule`] of your own. Clones share it.
 ///

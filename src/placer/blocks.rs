@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use litemap::LiteMap;
 
-use crate::adapters::Kind;
-use crate::adapters::memory::{self, Needed};
 use crate::error::Result;
 use crate::model::stages::Stage;
 use crate::model::{Model, Objective, Weights};
 use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
 use crate::scheduler::Division;
 use crate::size::F32_BYTES;
+use manyhands_engine::adapters::Kind;
+use manyhands_engine::adapters::memory::{self, Needed};
 
 /// Most blocks of a model.
 const MOST: usize = 12;

@@ -12,7 +12,6 @@ use self::host::host_gb_s;
 use self::link::{Moved, fit};
 use super::blocks::Blocks;
 use super::speeds::{Speeds, line};
-use crate::adapters::{ActorId, Combining, Event, Fault, Handle, Info, Message, Opener, Request, Run, Ticket, Timing};
 use crate::error::Result;
 use crate::model::stages::Stage;
 use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
@@ -22,6 +21,9 @@ use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{Line, Times};
 use crate::size::F32_BYTES;
 use crate::timing::median;
+use manyhands_engine::adapters::{
+    ActorId, Combining, Event, Fault, Handle, Info, Message, Opener, Request, Run, Ticket, Timing,
+};
 
 /// Milliseconds of timed runs after which each size is timed once, and after which the larger one is estimated. First runs do not
 /// count: drivers compile in them, some for seconds.

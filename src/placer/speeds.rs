@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::blocks::Blocks;
-use crate::adapters::Kind;
 use crate::plan::{Pass, Work};
 use crate::simulator::AdapterSpec;
 use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{Line, Times};
 use crate::simulator::crowd::Crowding;
 use crate::simulator::link::transfer_ms;
+use manyhands_engine::adapters::Kind;
 
 /// An adapter, as far as placements depend on it.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@
 
 mod convnext;
 pub(crate) mod convolutional;
-pub(crate) mod digits;
+pub mod digits;
 mod mobile;
 pub(crate) mod perceptrons;
 mod recurrent;
@@ -24,18 +24,21 @@ mod resnet;
 pub(crate) mod size;
 mod text;
 
+pub use convolutional::{cnn6, vgg};
+pub use perceptrons::mlp;
+pub use size::Size;
+
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::names;
 use crate::shape::Shape;
 
 use self::convnext::convnext_tiny;
-use self::convolutional::{cnn, cnn6, small_cnn, vgg, vgg11, vgg16};
+use self::convolutional::{cnn, small_cnn, vgg11, vgg16};
 use self::mobile::{efficientnet_b0, mobilenet_v2};
-use self::perceptrons::{make_parallel, mlp};
+use self::perceptrons::make_parallel;
 use self::recurrent::lstm;
 use self::resnet::{resnet18, resnet50};
-use self::size::Size;
 use self::text::{char_lstm, gpt_mini};
 
 /// A model that has a name.

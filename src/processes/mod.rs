@@ -1,7 +1,7 @@
 //! Several processes that train one network: how they exchange messages, and how they end together when one fails.
 //!
-//! [`Processes`] is the exchange itself, with the names of MPI: [`memory`] joins threads of one process, `mpi` (with the feature of
-//! that name) the processes that `mpirun` starts. [`Group`] is what scheduler and trainer hold.
+//! [`Processes`] is the exchange itself, with the names of MPI: [`memory`] joins threads of one process, the package
+//! `manyhands-mpi` the processes that `mpirun` starts. [`Group`] is what scheduler and trainer hold.
 //!
 //! Every collective but those of gradients ([`all_reduce`](Processes::all_reduce), [`all_to_all`](Processes::all_to_all),
 //! [`all_gather_values`](Processes::all_gather_values)) carries a status. A process that fails answers the next one of the others with
@@ -9,15 +9,13 @@
 //! with a status, with nothing between them that can fail.
 
 // Files: `joined.rs`: the other processes of a run (`alone.rs` without the feature `processes`); `memory.rs`: threads of one process,
-// for tests; `mpi.rs`: processes of `mpirun`, the one file that names MPI; `wire.rs`: messages as bytes.
+// for tests; `wire.rs`: messages as bytes.
 
 #[cfg_attr(not(feature = "processes"), path = "alone.rs")]
 mod joined;
 #[cfg(feature = "processes")]
 #[doc(hidden)]
 pub mod memory;
-#[cfg(feature = "mpi")]
-pub mod mpi;
 #[cfg(feature = "processes")]
 mod wire;
 
@@ -220,7 +218,7 @@ impl Group {
     ///
     /// # Errors
     /// If this is one of several.
-    pub(crate) fn refuse(&self, who: &str, help: &str) -> Result<()> {
+    pub fn refuse(&self, who: &str, help: &str) -> Result<()> {
         if self.is_alone() {
             return Ok(());
         }

@@ -10,13 +10,13 @@ use super::split::SplitMode;
 use super::state::{State, UpdateOn};
 use super::teams::Teams;
 use super::{CpuFallback, Scheduler, TrainingState};
-use crate::adapters::{self, Info, Opener};
 use crate::error::{Error, Result};
 use crate::model::stages::Stage;
 use crate::model::{Model, Objective, Weights};
 use crate::plan::{Layout, Pass, Plan};
 use crate::processes::Group;
 use crate::runtime::{self, Runtime};
+use manyhands_engine::adapters::{self, Info, Opener};
 
 /// Rows of a run, by default.
 const CAPACITY: u32 = 32;
@@ -25,8 +25,8 @@ const CAPACITY: u32 = 32;
 ///
 /// ```
 /// use manyhands::adapters::Info;
-/// use manyhands::internals::model::Objective;
-/// use manyhands::internals::scheduler::Scheduler;
+/// use manyhands::model::Objective;
+/// use manyhands::scheduler::Scheduler;
 /// use manyhands::layers::Dense;
 /// use manyhands::{Loss, Optimizer, Sequential, SplitMode};
 /// # fn main() -> manyhands::Result<()> {

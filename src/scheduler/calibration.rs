@@ -4,10 +4,10 @@ use super::Scheduler;
 use super::open_runs::{Among, Job};
 use super::shards::Shard;
 use super::timeline::Activity;
-use crate::adapters::Combining;
 use crate::data::Batch;
 use crate::error::Result;
 use crate::plan::{Pass, Scalars};
+use manyhands_engine::adapters::Combining;
 
 /// Small size, as a part of an even share.
 const SMALL_PART: u32 = 4;

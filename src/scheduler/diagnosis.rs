@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::adapters::cpu::Interpreter;
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::plan::{Command, Layout, Pass, Places, Plan, Scalars};
+use manyhands_engine::adapters::cpu::Interpreter;
 
 use super::state::State;
 use super::{Part, Scheduler, Step, StepReport, shards};

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::shards::Shard;
 use super::{Part, Step, StepReport};
-use crate::adapters::Ticket;
 use crate::data::Batch;
+use manyhands_engine::adapters::Ticket;
 
 /// Wait for a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,5 +1,7 @@
 //! The scheduler: splits each batch over the adapters, combines their results, and commits once all are in.
 //!
+//! **Unstable**: for the packages of this repository. Names and behaviour change with any version.
+//!
 //! Nothing in a step depends on which adapter finishes first: values are combined in the order of the rows.
 //!
 //! `step.rs` is a training step from top to bottom. Its parts: `rig/` (the adapters), `partition.rs` with `split/` and
@@ -35,11 +37,11 @@ pub mod timeline;
 
 use std::sync::Arc;
 
-use crate::adapters::{Combining, Handle, Info, Timing};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::plan::{Layout, Pass, Plan, Role};
 use crate::runtime::Boxed;
+use manyhands_engine::adapters::{Combining, Handle, Info, Timing};
 
 use self::in_flight::InFlight;
 use self::open_runs::{Among, Job, OpenRuns};
@@ -435,7 +437,7 @@ impl Scheduler {
 
     /// Destroys an adapter's device, as a driver reset would.
     pub fn lose(&self, adapter_idx: usize) {
-        self.rig.send(adapter_idx, crate::adapters::Request::Lose);
+        self.rig.send(adapter_idx, manyhands_engine::adapters::Request::Lose);
     }
 
     /// The plan that runs.

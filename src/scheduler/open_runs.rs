@@ -20,10 +20,10 @@ use super::rig::Rig;
 use super::shards::{self, Answer, Shard};
 use super::state::State;
 use super::timeline::{RunOf, StageTask};
-use crate::adapters::{Combining, Event, Fault, Request, Run, Ticket};
 use crate::data::Batch;
 use crate::error::Result;
 use crate::plan::{Combine, Command, Handed, Pass, Role, Scalars};
+use manyhands_engine::adapters::{Combining, Event, Fault, Request, Run, Ticket};
 
 /// Shortest time after which an adapter counts as hung, and the limit of a first run.
 const SILENCE_MS: f64 = 10_000.0;

@@ -3,8 +3,8 @@
 use super::partition::Partition;
 use super::rig::Rig;
 use super::state::State;
-use crate::adapters::Fault;
 use crate::error::Result;
+use manyhands_engine::adapters::Fault;
 
 /// Opens the adapters that the placement has left out, if no other is active; without them the CPU adapter, if this is allowed.
 ///

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use litemap::LiteMap;
 
 use super::ShardReport;
-use crate::adapters::Timing;
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::model::stages::Stage;
 use crate::plan::{Accumulation, Pass, Plan, Role, Scalars};
+use manyhands_engine::adapters::Timing;
 
 /// Rows that one adapter computes in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,12 +11,12 @@ use super::shards::{self, Answer, Shard, rows_of};
 use super::state::{Totals, Updated};
 use super::timeline::{Activity, Lane, Span};
 use super::{Part, Scheduler, ShardReport, Step, StepReport};
-use crate::adapters::{Combining, Request, Run, Ticket};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::kernels::rounding::single;
 use crate::plan::{Pass, Scalars};
 use crate::runtime::Boxed;
+use manyhands_engine::adapters::{Combining, Request, Run, Ticket};
 
 /// A wait for an adapter that is longer than this means that it was busy all the time before.
 const BUSY_MS: f64 = 0.2;

@@ -17,13 +17,13 @@ use super::link::{Link, transfer_ms};
 use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
-use crate::adapters::mailbox::{self, Device, Done, Mailbox, Serving, Stop};
-use crate::adapters::memory;
-use crate::adapters::{
-    ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes,
-};
 use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role, Work};
 use crate::runtime::Runtime;
+use manyhands_engine::adapters::mailbox::{self, Device, Done, Mailbox, Serving, Stop};
+use manyhands_engine::adapters::memory;
+use manyhands_engine::adapters::{
+    ActorId, Combining, Event, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Timing, Writes,
+};
 
 /// Part of a training row's time that a run which only goes forward takes: backward is about twice as much.
 pub(crate) const FORWARD_PART: f64 = 1.0 / 3.0;

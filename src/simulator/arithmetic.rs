@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::adapters::cpu::Interpreter;
 use crate::plan::{Dispatch, Pass, Plan, Role, Scalars, View};
+use manyhands_engine::adapters::cpu::Interpreter;
 
 /// Arithmetic of simulated adapters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::spec::AdapterSpec;
 use super::virtual_time::Virtual;
-use crate::adapters::mailbox::{Done, Mailbox, Stop};
-use crate::adapters::{Event, Ticket};
 use crate::runtime::Runtime;
+use manyhands_engine::adapters::mailbox::{Done, Mailbox, Stop};
+use manyhands_engine::adapters::{Event, Ticket};
 
 /// The link of an adapter. Values of each way go one after the other.
 pub(super) struct Link {

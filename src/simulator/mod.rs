@@ -30,7 +30,12 @@ pub(crate) mod trial;
 pub(crate) mod virtual_time;
 pub(crate) mod world;
 
+pub use arithmetic::Arithmetic;
+pub use crowd::Crowding;
+pub use predict::{SimulatedStep, simulate_steps, step_ms};
 pub use predict::{simulate, simulate_model};
 pub use report::{LinkPoint, MachinePoint, Machines, Point, Report, StagePoint, Staged};
 pub use rig::{HostSpec, MachineSpec, RigConfig};
-pub use spec::{AdapterSpec, Slowdown};
+pub use spec::{AdapterSpec, FaultKind, InjectedFault, Slowdown, Trigger};
+pub use virtual_time::Virtual;
+pub use world::World;

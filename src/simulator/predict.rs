@@ -9,7 +9,6 @@ use super::report::{Point, Report, StagePoint, Staged};
 use super::rig::RigConfig;
 use super::spec::AdapterSpec;
 use super::trial::{Steps, Trial};
-use crate::adapters::{Kind, memory};
 #[cfg(not(feature = "processes"))]
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
@@ -17,6 +16,7 @@ use crate::model::Model;
 use crate::plan::Plan;
 use crate::scheduler::timeline::Span;
 use crate::scheduler::{Placement, StepReport};
+use manyhands_engine::adapters::{Kind, memory};
 
 /// Micro-batches of a placement that does not set them.
 pub(crate) const MICRO_BATCHES: u32 = 4;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::crowd::Crowding;
-use crate::adapters::Kind;
 use crate::plan::Work;
+use manyhands_engine::adapters::Kind;
 
 /// A simulated adapter.
 ///

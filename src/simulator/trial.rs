@@ -10,8 +10,6 @@ use super::skeleton::Skeleton;
 use super::spec::AdapterSpec;
 use super::virtual_time::Virtual;
 use super::world::{Machine, World};
-use crate::adapters::memory::{self, Needed};
-use crate::adapters::{Info, Kind, Opener};
 use crate::data::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Model, Objective, Weights};
@@ -25,6 +23,8 @@ use crate::scheduler::{
 };
 use crate::shown::bytes;
 use crate::timing::median;
+use manyhands_engine::adapters::memory::{self, Needed};
+use manyhands_engine::adapters::{Info, Kind, Opener};
 
 /// Training steps in which the split is learned, and those that count.
 const WARM_UP: u64 = 20;

@@ -17,9 +17,9 @@ use super::cost::Cost;
 use super::crowd::Crowd;
 use super::spec::AdapterSpec;
 use super::virtual_time::{Virtual, lock};
-use crate::adapters::{self, Info, Kind, Opener};
 use crate::error::{Error, Result};
 use crate::runtime::{Runtime, Task};
+use manyhands_engine::adapters::{self, Info, Kind, Opener};
 
 /// `backend` of a simulated adapter's [`Info`].
 const BACKEND: &str = "simulated";

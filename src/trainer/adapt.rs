@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::Trainer;
 use super::adapters::capacity_of;
 use super::needs::check_inputs;
-use crate::adapters::cpu;
 use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
 use crate::runtime::Runtime;
 use crate::scheduler::Scheduler;
+use manyhands_engine::adapters::cpu;
 
 /// Rows that are read at once.
 const ROWS: usize = 256;

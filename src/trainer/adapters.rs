@@ -8,7 +8,6 @@ use super::advice::advice;
 use super::auto::Auto;
 use super::process_split::within_process;
 use super::rig::Rig;
-use crate::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
 use crate::data::LoaderSettings;
 use crate::error::{Error, Result};
 use crate::model::{Model, Objective};
@@ -19,6 +18,7 @@ use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Activity, Lane, Span, TimeSummary, Timeline, Tracing};
 use crate::scheduler::{AdapterStatus, CpuFallback, Placement, Scheduler, TrainingState};
+use manyhands_engine::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
 
 /// An adapter that a trainer has opened.
 #[derive(Clone, Debug, PartialEq)]

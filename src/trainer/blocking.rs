@@ -5,11 +5,11 @@ use std::sync::Arc;
 use ndarray::ArrayD;
 
 use super::{Callback, Fit, History, Session, StepLog, Trainer, Values};
-use crate::adapters::Info;
 use crate::data::{Batch, Dataset};
 use crate::error::Result;
 use crate::model::{Model, Weights};
 use crate::scheduler::TrainingState;
+use manyhands_engine::adapters::Info;
 
 impl Trainer {
     /// Trains on other adapters: `"all"`, `"0,1"`, `"nvidia,cpu"`. Several adapters need no other line.

@@ -197,14 +197,18 @@ impl Checkpoint {
     }
 
     /// The bytes of a checkpoint's file.
-    #[cfg(feature = "cli")]
-    pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// If the file can't be read, or is no checkpoint.
+    pub fn bytes_of(path: &Path) -> Result<Vec<u8>> {
         read_whole(path)
     }
 
     /// Reads a checkpoint from the bytes of its file, which may be on another machine.
-    #[cfg(feature = "cli")]
-    pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// If the file can't be read, or is no checkpoint.
+    pub fn read(bytes: &[u8], path: &Path) -> Result<Self> {
         Self::read_with(bytes, path, Own::default())
     }
 

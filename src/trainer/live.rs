@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::epochs::Run;
 use super::{EpochLog, Fit, Flow, StepLog, Trainer};
-use crate::adapters::Info;
 use crate::data::{Dataset, Loader};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::scheduler::split::SplitMode;
+use manyhands_engine::adapters::Info;
 
 /// A run of a [`Trainer`] that continues step by step. Between two steps the trainer is free for anything else.
 ///

@@ -2,9 +2,9 @@
 
 use super::Trainer;
 use super::adapters::capacity_of;
-use crate::adapters::memory::{self, MemoryNeed};
-use crate::adapters::{Kind, MemoryLimits};
 use crate::error::Result;
+use manyhands_engine::adapters::memory::{self, MemoryNeed};
+use manyhands_engine::adapters::{Kind, MemoryLimits};
 
 impl Trainer {
     /// Sets the most memory that the model may take on adapters, when they are opened. An adapter on which a batch takes

@@ -1,4 +1,6 @@
 //! The trainer: `fit`, `evaluate`, `predict` over any number of adapters.
+//!
+//! **Unstable**: for the packages of this repository. Names and behaviour change with any version.
 
 // Files, by question. Settings: `compile.rs`, `fit.rs`, `save_settings.rs`. Adapters: `adapters.rs`, `memory.rs`, `auto.rs`
 // (`no_auto.rs` without the feature `placer`), `rig.rs`. A run: `epochs.rs`, `steps.rs`, `progress.rs`, `loss_scale.rs`, `meter.rs`,
@@ -47,7 +49,6 @@ mod tensorboard;
 
 use std::sync::Arc;
 
-use crate::adapters::{Handle, Info, Opener};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::metrics::Reported;
@@ -59,6 +60,7 @@ use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Timeline;
 use crate::scheduler::{CpuFallback, Placement, TrainingState};
 use crate::schema::Schema;
+use manyhands_engine::adapters::{Handle, Info, Opener};
 
 use self::adapters::Adapters;
 use self::needs::Needs;
@@ -145,12 +147,12 @@ impl Trainer {
         })
     }
 
-    /// Trains on other adapters, without blocking: see [`choose`](crate::adapters::choose).
+    /// Trains on other adapters, without blocking: see [`choose`](manyhands_engine::adapters::choose).
     ///
     /// # Errors
     /// If one is not there.
     pub async fn adapters_async(self, wanted: &str) -> Result<Self> {
-        let chosen = crate::adapters::choose(&crate::adapters::list_async().await, wanted)?;
+        let chosen = manyhands_engine::adapters::choose(&manyhands_engine::adapters::list_async().await, wanted)?;
         Ok(self.on(chosen))
     }
 
@@ -219,8 +221,7 @@ impl Trainer {
     }
 
     /// Leaves the other processes: from now on this one evaluates and predicts by itself.
-    #[cfg(feature = "cli")]
-    pub(crate) fn leave_group(&mut self) {
+    pub fn leave_group(&mut self) {
         (self.adapters.group, self.share) = (Group::alone(), Share::default());
     }
 

@@ -7,13 +7,13 @@ use ndarray::ArrayD;
 use super::adapters::{capacity_of, chosen};
 use super::inference::{output_shapes, predict_with};
 use super::needs::{check_inputs, check_meaning};
-use crate::adapters::{self, Info};
 use crate::data::{Dataset, LoaderSettings};
 use crate::error::Result;
 use crate::model::Model;
 use crate::processes::Group;
 use crate::runtime::{self, Runtime};
 use crate::scheduler::Scheduler;
+use manyhands_engine::adapters::{self, Info};
 
 /// Runs a trained model over the adapters of the machine.
 ///

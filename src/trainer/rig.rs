@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::adapters::{Info, Opener};
 use crate::model::{Model, Objective};
 use crate::runtime::Runtime;
+use manyhands_engine::adapters::{Info, Opener};
 
 /// A model and the adapters on which a placement is to be chosen.
 pub(super) struct Rig<'a> {

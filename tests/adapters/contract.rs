@@ -23,13 +23,13 @@ use std::sync::Arc;
 use litemap::LiteMap;
 use manyhands::adapters::{Info, Kind, list};
 use manyhands::extend::{Dispatch, Grid, Kernel, Length, View, Word};
-use manyhands::internals::adapters::{
+use manyhands::simulator::AdapterSpec;
+use manyhands::simulator::World;
+use manyhands_engine::adapters::{
     self, ActorId, Combining, Event, Fault, Handle, Message, Request, Run, Ticket, cpu, gpu,
 };
-use manyhands::internals::plan::{Buffer, BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
-use manyhands::internals::runtime::{Native, Runtime, Task};
-use manyhands::internals::simulator::World;
-use manyhands::simulator::AdapterSpec;
+use manyhands_engine::plan::{Buffer, BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
+use manyhands_engine::runtime::{Native, Runtime, Task};
 
 use self::kernels::{ADD, BROKEN, SCALE, SUM};
 use crate::alone::alone;
@@ -193,7 +193,7 @@ impl Rig {
         ticket
     }
 
-    fn done(&self) -> (Vec<Vec<f32>>, Vec<Vec<f32>>, manyhands::internals::adapters::Timing) {
+    fn done(&self) -> (Vec<Vec<f32>>, Vec<Vec<f32>>, manyhands_engine::adapters::Timing) {
         match self.event() {
             Event::Done { reports, outputs, timing, .. } => (reports, outputs, timing),
             other => panic!("{other:?}"),

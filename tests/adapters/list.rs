@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test prints and panics")]
 
 use manyhands::adapters::{Info, Kind, list};
-use manyhands::internals::adapters::list::{FXC, Raw, System, choose, deduplicate, sort};
+use manyhands_engine::adapters::list::{FXC, Raw, System, choose, deduplicate, sort};
 
 const INTEL: u32 = 0x8086;
 const NVIDIA: u32 = 0x10de;

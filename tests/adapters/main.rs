@@ -7,7 +7,7 @@ mod alone;
 #[cfg(feature = "gpu")]
 #[path = "../common/close.rs"]
 mod close;
-#[cfg(all(feature = "gpu", feature = "cli", target_os = "linux"))]
+#[cfg(all(feature = "gpu", target_os = "linux"))]
 #[path = "../common/command.rs"]
 mod command;
 #[cfg(feature = "gpu")]

@@ -9,16 +9,16 @@ use std::path::Path;
 
 use manyhands::adapters::{Info, Kind};
 use manyhands::data::digits;
-use manyhands::internals::adapters;
-use manyhands::internals::adapters::gpu::{self, Tuning};
-use manyhands::internals::kernels::Tile;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D, Relu};
 use manyhands::logs::StepLog;
 use manyhands::{Compile, Fit, Loss, Optimizer, Precision, Sequential, Session, SplitMode, Trainer};
+use manyhands_engine::adapters;
+use manyhands_engine::adapters::gpu::{self, Tuning};
+use manyhands_engine::kernels::Tile;
 
 use crate::alone::alone;
 use crate::close::assert_close;
-#[cfg(all(feature = "cli", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use crate::command::{command, outputs_of};
 use crate::needed;
 
@@ -185,7 +185,7 @@ fn a_broken_table_is_no_error() {
 }
 
 /// A layer is enough: its product is decided within an epoch.
-#[cfg(all(feature = "cli", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 const RUN: &str = r#"
 [data]
 type = "digits"
@@ -201,7 +201,7 @@ epochs = 2
 "#;
 
 /// Trains with the command, with a variable set and the cache in a folder; gives the number of tables in that folder.
-#[cfg(all(feature = "cli", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 fn tables_after(info: &Info, tuning: Option<&str>, cache: &Path) -> usize {
     let folder = cache.parent().unwrap();
     std::fs::write(folder.join("run.toml"), RUN).unwrap();
@@ -214,7 +214,7 @@ fn tables_after(info: &Info, tuning: Option<&str>, cache: &Path) -> usize {
     std::fs::read_dir(cache.join("manyhands").join("tiles")).map_or(0, Iterator::count)
 }
 
-#[cfg(all(feature = "cli", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[test]
 fn the_environment_switches_it_on_and_off() {
     let _alone = alone();

@@ -6,15 +6,16 @@ use std::fs;
 use std::ops::ControlFlow;
 
 use manyhands::adapters::ADAPTERS_VARIABLE;
-use manyhands::internals::adapters::cpu;
-use manyhands::internals::bench::rig::{BenchRig, Data, Opening, RigAdapter, Source, Turn};
-use manyhands::internals::bench::scaling::{Job, Part, ScalingKind};
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::bench::{Settings, machine, plot, scaling, speeds};
-use manyhands::internals::kernels::cases::compare;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::simulator::RigConfig;
 use manyhands::{BatchStatistics, GradientCompression, Sequential, SplitMode};
+use manyhands_bench::rig::{BenchRig, Data, Opening, RigAdapter, Source, Turn};
+use manyhands_bench::scaling::{Job, Part, ScalingKind};
+use manyhands_bench::workloads::{self, Workload};
+use manyhands_bench::{Settings, machine, scaling, speeds};
+use manyhands_cli::plot;
+use manyhands_engine::adapters::cpu;
+use manyhands_engine::kernels::cases::compare;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -211,8 +212,8 @@ fn the_network_of_make_parallel_trains() {
 #[test]
 #[cfg(feature = "gpu")]
 fn the_kernels_of_peaks_agree_with_their_twins() {
-    use manyhands::internals::adapters::gpu::{Checks, Direct, Launch};
-    let runtime = manyhands::internals::runtime::system();
+    use manyhands_engine::adapters::gpu::{Checks, Direct, Launch};
+    let runtime = manyhands_engine::runtime::system();
     for info in manyhands::adapters::list() {
         if info.kind == manyhands::adapters::Kind::Cpu {
             continue;
@@ -223,7 +224,7 @@ fn the_kernels_of_peaks_agree_with_their_twins() {
                 let (inputs, outputs) = (case.input_values(), case.output_values());
                 let launch = Launch {
                     kernel,
-                    tile: manyhands::internals::kernels::Tile::Registers,
+                    tile: manyhands_engine::kernels::Tile::Registers,
                     params: &case.params,
                     constants: &[],
                     grid: case.grid,
@@ -253,8 +254,7 @@ fn the_same_adapter_twice_is_measured_alone_once() {
     };
     let mut said = Vec::new();
     let report =
-        pollster::block_on(manyhands::internals::bench::steps::measure(&settings, |text| said.push(text.to_owned())))
-            .unwrap();
+        pollster::block_on(manyhands_bench::steps::measure(&settings, |text| said.push(text.to_owned()))).unwrap();
     let rigs = &report.measured.rigs;
     assert_eq!((rigs.len(), said.len()), (6, 6), "{said:?}");
     let rows = |rig: usize| rigs[rig].adapters.iter().map(|adapter| adapter.rows).collect::<Vec<_>>();
@@ -346,7 +346,7 @@ fn report(folder: &TempDir, line: &str) -> (String, Value) {
 
 /// As `scripts/bench-table` shows it.
 fn tabled(folder: &TempDir, file: &str) -> Result<String, String> {
-    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/bench-table");
+    let script = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("scripts/bench-table");
     let run = std::process::Command::new("python3").arg(script).arg(file).current_dir(folder.path()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     if run.status.success() { Ok(text(&run.stdout)) } else { Err(text(&run.stderr)) }

@@ -493,7 +493,7 @@ fn what_is_shown_fits_the_terminal() {
     let name = "a_dense_layer_with_a_name_that_says_very_exactly_what_it_is_there_for";
     let named = DENSE_DIGITS.replace("type = \"Dense\"", &format!("name = \"{name}\", type = \"Dense\""));
     write(&folder, "named.toml", named);
-    let rig = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rigs/eight.toml");
+    let rig = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/rigs/eight.toml");
     let lines = [
         "adapters".to_owned(),
         "train --epochs 1 --adapters cpu,cpu,cpu --split 3:2:1".into(),
@@ -515,7 +515,7 @@ fn what_is_shown_fits_the_terminal() {
     let json = command(&folder, "adapters --json").env("COLUMNS", "20").output().unwrap();
     assert!(serde_json::from_slice::<Value>(&json.stdout).is_ok());
     let printed = command(&folder, "train --print-config").env("COLUMNS", "20").output().unwrap();
-    assert_eq!(text(&printed.stdout), include_str!("../../src/cli/digits.toml"));
+    assert_eq!(text(&printed.stdout), include_str!("../../cli/src/digits.toml"));
     // So does what no terminal shows.
     assert!(succeed(&folder, "summary named.toml").lines().any(|line| line.contains(name)));
 }

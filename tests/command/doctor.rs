@@ -1,5 +1,5 @@
 //! Does `manyhands doctor` say what is wrong with this machine, to people and to programs? Planted faults are tried beside
-//! its code, in `src/cli/doctor/probe.rs`.
+//! its code, in `cli/src/doctor/probe.rs`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::command::{outputs_of, program};
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// Paths and texts of the documents in a folder, in order.

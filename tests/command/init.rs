@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::command::{outputs, refused, run, succeed, text};
 use crate::golden::Golden;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/settings/data");
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/settings/data");
 
 /// A folder with four fifths of the penguins of the Palmer Archipelago, which have names and gaps, and one with the rest.
 /// Source: Horst, Hill, Gorman 2020, the package `palmerpenguins`, CC0.

@@ -1,7 +1,5 @@
 //! The `manyhands` command, run as a user runs it, and the files that it reads and writes. Needs the CPU alone.
 
-#![cfg(feature = "cli")]
-
 #[path = "../common/command.rs"]
 mod command;
 #[path = "../common/golden.rs"]

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::command::{refused, succeed};
 
 /// Where the paths of the examples start.
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const DATA: &str = "examples/settings/data";
 
 /// Trains an example; gives the folder with its file, and what an evaluation of it says.

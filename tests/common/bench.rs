@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use manyhands::data::Batch;
-use manyhands::internals::adapters::cpu::{self, Interpreter};
-use manyhands::internals::kernels::cases::Fill;
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::{BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
-use manyhands::internals::scheduler::{Scheduler, Step, StepReport, TrainingState};
+use manyhands::model::Objective;
+use manyhands::scheduler::{Scheduler, Step, StepReport, TrainingState};
 use manyhands::{CpuFallback, Loss, Model, Optimizer, SplitMode};
+use manyhands_engine::adapters::cpu::{self, Interpreter};
+use manyhands_engine::kernels::cases::Fill;
+use manyhands_engine::plan::{BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
 
 /// Normal numbers, the same for the same seed.
 pub fn normal(len: usize, seed: u64) -> Vec<f32> {

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_channel::Sender;
-use manyhands::internals::adapters::{self, Opener, Request};
+use manyhands_engine::adapters::{self, Opener, Request};
 
 /// Where requests of the first adapter that was opened go, once there is one.
 pub type Requests = Arc<Mutex<Option<Sender<Request>>>>;

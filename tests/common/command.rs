@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use manyhands::adapters::ADAPTERS_VARIABLE;
 
+/// The command, where the package that it belongs to builds the tests.
+const COMMAND: Option<&str> = option_env!("CARGO_BIN_EXE_manyhands");
+
 /// How long a test waits for a process.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -24,7 +27,7 @@ pub fn program(folder: impl AsRef<Path>, program: &str) -> Command {
 
 /// The command in a folder, with the arguments of a line; spaces separate them.
 pub fn command(folder: impl AsRef<Path>, line: &str) -> Command {
-    let mut command = program(folder, env!("CARGO_BIN_EXE_manyhands"));
+    let mut command = program(folder, COMMAND.unwrap());
     command.args(line.split_whitespace());
     command
 }

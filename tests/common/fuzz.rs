@@ -89,7 +89,7 @@ fn folder(target: &str) -> PathBuf {
 
 /// Inputs that failed once.
 fn known(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz").join(target);
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/fuzz").join(target);
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();

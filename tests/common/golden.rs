@@ -50,9 +50,11 @@ pub struct Golden {
     pub tensors: BTreeMap<String, Tensor>,
 }
 
-/// The folder of the golden files.
+/// The folder of the golden files. The package of the tests is that of the repository's root, or lies in a folder of it.
 pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = package.ancestors().map(|folder| folder.join("tests/golden"));
+    folders.find(|golden| golden.is_dir()).unwrap_or_default()
 }
 
 impl Golden {

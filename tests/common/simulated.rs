@@ -1,8 +1,8 @@
 //! A rig of simulated adapters.
 
-use manyhands::internals::model::Objective;
-use manyhands::internals::scheduler::{Builder, Scheduler};
-use manyhands::internals::simulator::World;
+use manyhands::model::Objective;
+use manyhands::scheduler::{Builder, Scheduler};
+use manyhands::simulator::World;
 use manyhands::{CpuFallback, Model};
 
 /// A rig of all adapters of a world, to be opened in it. Losing all of them ends the run.

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use manyhands::data::augment::{Affine, Fill, Size, brightness, contrast, saturation};
 use manyhands::data::{Augment, Augmentation, Dataset, Factor, FillMode, FlipMode, InMemory, Loader, LoaderSettings};
-use manyhands::internals::augment::{Affine, Fill, Size, brightness, contrast, saturation};
 use ndarray::{Array1, Array2, Array4};
 
 use crate::golden::{Case, Golden};

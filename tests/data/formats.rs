@@ -22,6 +22,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use manyhands::data::check_labels;
 use manyhands::data::csv::{
     self, Column, CsvSettings, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
 };
@@ -29,7 +30,6 @@ use manyhands::data::{
     Batch, ByteImages, Channels, DataConfig, Dataset, Description, FolderConfig, ImageFiles, ImageFolder,
     ImageSettings, InMemory, LabelMode, Missing, Synthetic, Unreadable, cifar, digits, idx,
 };
-use manyhands::internals::data::check_labels;
 use manyhands::{Error, Shape};
 use ndarray::{Array1, Array2, Array3, array};
 use tempfile::TempDir;

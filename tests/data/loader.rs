@@ -9,8 +9,8 @@ use manyhands::data::{
     Batch, BatchMut, Dataset, Format, HeldOut, InMemory, Loader, LoaderSettings, Position, Schema, Subset, held_out,
     split,
 };
-use manyhands::internals::runtime::{Native, Runtime};
 use manyhands::{Error, Result, Shape};
+use manyhands_engine::runtime::{Native, Runtime};
 use ndarray::{Array1, Array2};
 
 /// Rows whose input is their index, and whose target is ten times it.

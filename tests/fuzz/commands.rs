@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use manyhands::cli;
+use manyhands_cli as cli;
 
 use super::fuzz::{self, Target, write};
 
@@ -192,7 +192,8 @@ fn rigs() -> Vec<Vec<u8>> {
     let adapters = "[[adapters]]\nname = 'a'\nfixed_ms = 2.0\ngflops = 7200.0\nmemory_gb_s = 330.0\nupload_gb_s = 20.0\n\
                     download_gb_s = 16.0\nlatency_ms = 0.1\n\n[[adapters]]\nname = 'b'\nfixed_ms = 1\ngflops = 900.0\n";
     let one = format!("batch_size = 64\npreset = 'mlp'\n[host]\ncopy_gb_s = 20.0\n{adapters}");
-    let machines = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rigs/two_machines.toml")).ok();
+    let machines =
+        fs::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("examples/rigs/two_machines.toml")).ok();
     [one.into_bytes()].into_iter().chain(machines).collect()
 }
 

@@ -1,11 +1,9 @@
 //! Is each file or message with errors in it read, or refused with an error, without a panic or a hang? The command's own tests try
 //! settings files, the library's tables of tiles.
 
-#![cfg(feature = "files")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, by the clock of the system")]
 
-#[cfg(feature = "cli")]
 mod commands;
 #[path = "../common/fuzz.rs"]
 mod fuzz;

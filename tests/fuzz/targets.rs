@@ -11,16 +11,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::{ImageFormat, RgbImage};
 use manyhands::data::{Batch, DataConfig, digits};
-use manyhands::internals::adapters::remote::{self, Link, Packet};
-use manyhands::internals::adapters::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
-use manyhands::internals::kernels::FAMILIES;
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::{Pass, Role, Scalars};
-use manyhands::internals::runtime::{Native, Runtime, Task};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
 use manyhands::logs::JsonLog;
+use manyhands::model::Objective;
 use manyhands::simulator::RigConfig;
 use manyhands::{Checkpoint, Compile, Fit, Loss, Model, ModelConfig, Optimizer, Sequential, Trainer};
+use manyhands_engine::adapters::remote::{self, Link, Packet};
+use manyhands_engine::adapters::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
+use manyhands_engine::kernels::FAMILIES;
+use manyhands_engine::plan::{Pass, Role, Scalars};
+use manyhands_engine::runtime::{Native, Runtime, Task};
 use serde::Deserialize as _;
 
 use super::fuzz::{Target, write};
@@ -140,7 +140,7 @@ fn read_json_log(input: &[u8], folder: &Path) {
 }
 
 fn rigs() -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rigs");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("examples/rigs");
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.iter().map(|path| fs::read(path).unwrap()).collect()

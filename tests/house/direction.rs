@@ -1,4 +1,4 @@
-//! Which part of `src/` may use which: arrows point one way, and no files form a circle.
+//! Which part of a package may use which: arrows point one way, and no files form a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,60 +6,53 @@ use crate::Tree;
 use crate::imports::{Modules, Tie, circles};
 use crate::rust::Within;
 
-/// Parts that use hardly anything, as [`USES`] names them together.
-const LEAVES: &[&str] =
-    &["error", "kind", "misread", "names", "schema", "shape", "size", "table", "timing", "vocabulary"];
+/// The packages, and what each is built from below its folder.
+pub const PACKAGES: [&str; 4] = ["src/", "engine/src/", "bench/src/", "cli/src/"];
 
-/// How names and numbers are shown: every part has messages.
-const EVERYWHERE: &str = "shown";
-
-/// The parts of `src/`, from the bottom up, and behind each what it may use. A file belongs to the part with the longest
-/// name.
+/// The parts of the engine and of the library, from the bottom up, and behind each what it may use of its own package; Cargo knows which
+/// package uses which. A file belongs to the part with the longest name.
 const USES: &str = "
-shown:
-error:
-shape:
-size:
-vocabulary:
-schema:             vocabulary
-table:
-timing:
-names:
-misread:            names error
-kind:               names misread error
-protobuf:
-onnx:               protobuf shape
-runtime:            error
-processes:          runtime error
-files:              error runtime
-kernels:            runtime size
-plan:               kernels size shape error
-layers:             plan kernels onnx size kind misread names shape error
-losses:             plan kernels size kind misread names shape error
-metrics:            losses kernels kind misread names shape error
-optimizers:         plan kernels size kind misread names error
-data:               files runtime schema vocabulary table names shape error
-model:              layers losses metrics optimizers plan kernels onnx files runtime leaves
-adapters:           adapters/cpu adapters/gpu plan kernels runtime size shape error
-adapters/cpu:       adapters plan kernels runtime size error
-adapters/gpu:       adapters files plan kernels runtime size error
-presets:            model layers names shape error
-scheduler/split:    scheduler error
-scheduler/timeline: files table timing scheduler scheduler/split data adapters plan error
-scheduler:          scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
-                    kernels processes runtime leaves
-placer:             simulator scheduler adapters model plan kernels runtime leaves
-simulator:          presets scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data losses optimizers plan
-                    kernels files processes runtime leaves
-bench:              simulator presets files scheduler scheduler/split scheduler/timeline adapters adapters/gpu
-                    model data losses optimizers plan kernels processes runtime leaves
-trainer:            placer scheduler scheduler/split scheduler/timeline adapters adapters/cpu model data layers losses
-                    metrics optimizers plan files processes protobuf runtime leaves
-extend:             layers losses metrics optimizers model plan kernels onnx leaves
-internals:          trainer placer bench simulator presets scheduler adapters adapters/cpu adapters/gpu model data
-                    layers losses metrics optimizers plan kernels files runtime leaves
-cli:                trainer placer bench simulator presets scheduler scheduler/split scheduler/timeline adapters model
-                    data layers losses metrics optimizers plan files processes runtime leaves
+engine/src/shown:
+engine/src/error:              engine/src/shown
+engine/src/shape:
+engine/src/table:              engine/src/shown
+engine/src/timing:
+engine/src/names:              engine/src/shown
+engine/src/kind:               engine/src/names engine/src/error
+engine/src/runtime:            engine/src/error
+engine/src/files:              engine/src/error engine/src/runtime engine/src/shown
+engine/src/size:
+engine/src/kernels:            engine/src/runtime engine/src/size
+engine/src/plan:               engine/src/kernels engine/src/size engine/src/shape engine/src/error engine/src/shown
+engine/src/adapters:           engine/src/adapters/cpu engine/src/adapters/gpu engine/src/plan engine/src/kernels engine/src/runtime
+                               engine/src/size engine/src/shape engine/src/error engine/src/shown
+engine/src/adapters/cpu:       engine/src/adapters engine/src/plan engine/src/kernels engine/src/runtime engine/src/size
+                               engine/src/error engine/src/shown
+engine/src/adapters/gpu:       engine/src/adapters engine/src/files engine/src/plan engine/src/kernels engine/src/runtime
+                               engine/src/size engine/src/error engine/src/shown
+src/adapters:
+src/vocabulary:
+src/schema:                    src/vocabulary
+src/misread:
+src/protobuf:
+src/onnx:                      src/protobuf
+src/processes:
+src/layers:                    src/onnx src/misread
+src/losses:                    src/misread
+src/metrics:                   src/losses src/misread
+src/optimizers:                src/misread
+src/data:                      src/schema src/vocabulary
+src/model:                     src/layers src/losses src/metrics src/optimizers src/onnx src/misread src/schema src/vocabulary
+src/presets:                   src/model src/layers
+src/scheduler/split:           src/scheduler
+src/scheduler/timeline:        src/scheduler src/scheduler/split src/data
+src/scheduler:                 src/scheduler/split src/scheduler/timeline src/model src/data src/losses src/optimizers src/processes
+src/placer:                    src/simulator src/scheduler src/model
+src/simulator:                 src/presets src/scheduler src/scheduler/split src/scheduler/timeline src/model src/data src/losses
+                               src/optimizers src/processes src/misread
+src/trainer:                   src/placer src/scheduler src/scheduler/split src/scheduler/timeline src/model src/data src/layers
+                               src/losses src/metrics src/optimizers src/processes src/protobuf src/schema
+src/extend:                    src/layers src/losses src/metrics src/optimizers src/model src/onnx
 ";
 
 /// What each part may use.
@@ -82,21 +75,23 @@ fn uses() -> Uses {
 
 /// The longest name in [`USES`] that a file stands under.
 fn part(uses: &Uses, path: &str) -> Option<&'static str> {
-    let inner = path.strip_prefix("src/")?.trim_end_matches(".rs");
+    let inner = path.trim_end_matches(".rs");
     let is_in = |name: &str| inner.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     uses.keys().copied().filter(|name| is_in(name)).max_by_key(|name| name.len())
 }
 
 fn is_root(path: &str) -> bool {
-    ["src/lib.rs", "src/main.rs"].contains(&path)
+    path.ends_with("src/lib.rs") || path.ends_with("src/main.rs")
 }
 
-fn modules(tree: &Tree) -> Modules<'_> {
-    Modules::read(tree.files("src/", ".rs"))
+/// The modules of each package.
+fn modules(tree: &Tree) -> impl Iterator<Item = Modules<'_>> {
+    PACKAGES.iter().map(|package| Modules::read(package, tree.files(package, ".rs")))
 }
 
 pub fn every_part_has_a_direction(tree: &Tree) -> Vec<String> {
-    let files = tree.files("src/", ".rs").map(|(path, _)| path).filter(|path| !is_root(path));
+    let files = ["src/", "engine/src/"].into_iter().flat_map(|package| tree.files(package, ".rs"));
+    let files = files.map(|(path, _)| path).filter(|path| !is_root(path));
     let uses = uses();
     let lost = files.filter(|path| part(&uses, path).is_none());
     lost.map(|path| format!("{path} is in no part of `USES` in tests/house/direction.rs: say there what it may use"))
@@ -104,14 +99,13 @@ pub fn every_part_has_a_direction(tree: &Tree) -> Vec<String> {
 }
 
 pub fn dependencies_point_one_way(tree: &Tree) -> Vec<String> {
-    let ties = modules(tree).ties(&[Within::Product, Within::Tests]);
+    let ties: Vec<Tie> = modules(tree).flat_map(|modules| modules.ties(&[Within::Product, Within::Tests])).collect();
     let uses = uses();
     let mut complaints = Vec::new();
     for Tie { from, line, path, to } in &ties {
         let (Some(mine), Some(other)) = (part(&uses, from), part(&uses, to)) else { continue };
         let allowed = &uses[mine];
-        let is_leaf = allowed.contains(&"leaves") && LEAVES.contains(&other) || other == EVERYWHERE;
-        if mine != other && !allowed.contains(&other) && !is_leaf {
+        if mine != other && !allowed.contains(&other) {
             complaints.push(format!(
                 "{from}:{line} uses `{path}` of {to}: `{mine}` may use {allowed:?} only; move what it needs down, or \
                  what it does up"
@@ -132,8 +126,8 @@ fn fronted(path: &str) -> String {
 /// Ties but for those of a folder's front with its own files: a front tells what the folder holds, and its files use
 /// what the front declares.
 fn ties_between_files(tree: &Tree) -> Vec<Tie> {
-    let ties = modules(tree).ties(&[Within::Product]);
-    ties.into_iter().filter(|tie| !tie.to.starts_with(&fronted(&tie.from)) && !is_root(&tie.from)).collect()
+    let ties = modules(tree).flat_map(|modules| modules.ties(&[Within::Product]));
+    ties.filter(|tie| !tie.to.starts_with(&fronted(&tie.from)) && !is_root(&tie.from)).collect()
 }
 
 pub fn no_files_form_a_circle(tree: &Tree) -> Vec<String> {
@@ -162,17 +156,20 @@ fn snake(name: &str) -> String {
 
 /// Methods stand in the file that declares their type, or in the folder that is named after it.
 pub fn types_have_one_home(tree: &Tree) -> Vec<String> {
-    let (modules, mut complaints) = (modules(tree), Vec::new());
-    for (path, source) in modules.sources() {
-        for (line, name) in &source.impls {
-            let home = modules.declaring_type(source, name).unwrap_or(path);
-            let is_in_folder = path.contains(&format!("/{}/", snake(name)));
-            if home != path && !is_in_folder {
-                complaints.push(format!(
-                    "{path}:{line} has methods of `{name}`, which {home} declares: move them there, or into a folder `{}/`",
-                    snake(name)
-                ));
-            }
+    let mut complaints = Vec::new();
+    for modules in modules(tree) {
+        for (path, source) in modules.sources() {
+            let impls = source
+                .impls
+                .iter()
+                .map(|(line, name)| (line, name, modules.declaring_type(source, name).unwrap_or(path)));
+            let is_away = |(_, name, home): &(&usize, &String, &str)| {
+                *home != path && !path.contains(&format!("/{}/", snake(name)))
+            };
+            complaints.extend(impls.filter(is_away).map(|(line, name, home)| {
+                let folder = snake(name);
+                format!("{path}:{line} has methods of `{name}`, which {home} declares: move them there, or into a folder `{folder}/`")
+            }));
         }
     }
     complaints

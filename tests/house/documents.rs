@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::Tree;
+use crate::direction::PACKAGES;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const DESIGN: &str = "docs/design/";
@@ -20,10 +21,10 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The part of `src/` that a file belongs to: `src/kernels/`, or a file of `src/` itself.
-fn part(path: &str) -> String {
-    match path.strip_prefix("src/").and_then(|inner| inner.split_once('/')) {
-        Some((folder, _)) => format!("src/{folder}/"),
+/// The part of a package that a file belongs to: `engine/src/kernels/`, or a file of `engine/src/` itself.
+fn part(package: &str, path: &str) -> String {
+    match path.strip_prefix(package).and_then(|inner| inner.split_once('/')) {
+        Some((folder, _)) => format!("{package}{folder}/"),
         None => path.to_owned(),
     }
 }
@@ -34,13 +35,16 @@ fn is_there(tree: &Tree, path: &str) -> bool {
 
 pub fn the_map_names_every_part(tree: &Tree) -> Vec<String> {
     let map: BTreeSet<&str> = named(tree.text(ARCHITECTURE)).collect();
-    let parts: BTreeSet<String> = tree.files("src/", ".rs").map(|(path, _)| part(path)).collect();
+    let parts = ["src/", "engine/src/"].into_iter();
+    let parts = parts.flat_map(|package| tree.files(package, ".rs").map(move |(path, _)| part(package, path)));
+    let parts: BTreeSet<String> = parts.filter(|part| part != "engine/src/lib.rs").collect();
     let lost = parts.iter().filter(|part| !map.contains(part.as_str()));
     lost.map(|part| format!("{ARCHITECTURE}: its map does not name `{part}`: say there what it is for")).collect()
 }
 
 /// Folders whose files are all read into the tree, so that a name that it lacks is wrong.
-const READ: [&str; 6] = ["src/", "tests/", "shaders/", "python/src/", "web-demo/src/", "xtask/"];
+const READ: [&str; 8] =
+    ["src/", "engine/", "bench/src/", "cli/src/", "tests/", "python/src/", "web-demo/src/", "xtask/"];
 
 pub fn the_map_names_what_is_there(tree: &Tree) -> Vec<String> {
     let paths = named(tree.text(ARCHITECTURE)).filter(|name| READ.iter().any(|folder| name.starts_with(folder)));
@@ -51,7 +55,8 @@ pub fn the_map_names_what_is_there(tree: &Tree) -> Vec<String> {
 
 /// The folder of a front: of `src/kernels/mod.rs` and of `src/plan.rs` that of their parts.
 fn folder_of(path: &str) -> String {
-    path.strip_suffix("mod.rs").map_or_else(|| path.replace(".rs", "/"), ToOwned::to_owned)
+    let folder = path.strip_suffix("mod.rs").or_else(|| path.strip_suffix("lib.rs"));
+    folder.map_or_else(|| path.replace(".rs", "/"), ToOwned::to_owned)
 }
 
 /// The comment that a file begins with.
@@ -62,7 +67,7 @@ fn head(text: &str) -> String {
 
 pub fn fronts_name_what_is_there(tree: &Tree) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (path, text) in tree.files("src/", ".rs") {
+    for (path, text) in PACKAGES.iter().flat_map(|package| tree.files(package, ".rs")) {
         let folder = folder_of(path);
         let head = head(text);
         let list = head.split_once("iles: ").or_else(|| head.split_once("Files, ")).map_or("", |(_, list)| list);

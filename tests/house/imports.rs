@@ -1,4 +1,4 @@
-//! Which file of `src/` names which: through `use`, through paths, through names that another file passes on.
+//! Which file of a package names which: through `use`, through paths, through names that another file passes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +23,10 @@ pub struct Modules<'a> {
 const MOST_HOPS: usize = 16;
 
 impl<'a> Modules<'a> {
-    /// Reads files below `src/`, by their paths in the repository. The command's crate counts as modules of the library.
-    pub fn read(files: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+    /// Reads the files of a package below `root`, by their paths in the repository.
+    pub fn read(root: &str, files: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let files = files.map(|(path, text)| {
-            let inner = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+            let inner = path.trim_start_matches(root).trim_end_matches(".rs").trim_end_matches("/mod");
             let module: Vec<&str> = inner.split('/').filter(|name| *name != "lib").collect();
             (module.iter().map(ToString::to_string).collect(), (path, rust::read(text, &module)))
         });
@@ -75,7 +75,7 @@ impl<'a> Modules<'a> {
         let mut names = path.iter();
         let first = names.next()?;
         let mut found = match first.as_str() {
-            "crate" | "manyhands" => Vec::new(),
+            "crate" => Vec::new(),
             "self" => base.to_vec(),
             "super" => base[..base.len().checked_sub(1)?].to_vec(),
             name => {
@@ -93,10 +93,6 @@ impl<'a> Modules<'a> {
                 "self" => {}
                 name => found.push(name.to_owned()),
             }
-        }
-        // It passes the crate's modules on, under their own names.
-        if found.len() > 1 && found[0] == "internals" && self.files.contains_key(&found[1..2]) {
-            found.remove(0);
         }
         Some(found)
     }

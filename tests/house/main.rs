@@ -17,15 +17,17 @@ mod settings_schema;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use direction::{dependencies_point_one_way, every_part_has_a_direction, no_files_form_a_circle, types_have_one_home};
+use direction::{
+    PACKAGES, dependencies_point_one_way, every_part_has_a_direction, no_files_form_a_circle, types_have_one_home,
+};
 use documents::{
     documents_are_short, every_file_says_what_it_is, every_test_asks_a_question, fronts_name_what_is_there,
     pages_of_decisions_have_four_parts, the_map_names_every_part, the_map_names_what_is_there,
 };
 use manyhands::extend::{Kernel, Library};
-use manyhands::internals::kernels::{self, Tile};
-use manyhands::internals::layers::LAYERS;
-use manyhands::internals::optimizers::OPTIMIZERS;
+use manyhands::layers::LAYERS;
+use manyhands::optimizers::OPTIMIZERS;
+use manyhands_engine::kernels::{self, Tile};
 
 /// Texts by path, from the repository's root.
 #[derive(Clone, Default)]
@@ -34,7 +36,10 @@ struct Tree(BTreeMap<String, String>);
 impl Tree {
     fn read() -> Self {
         let mut tree = Self::default();
-        for folder in ["src", "shaders", "tests", "examples", "benches", "scripts", "web-demo", "xtask", "python"] {
+        for folder in [
+            "src", "engine", "bench", "cli", "mpi", "tests", "examples", "benches", "scripts", "web-demo", "xtask",
+            "python",
+        ] {
             tree.read_folder(
                 Path::new(env!("CARGO_MANIFEST_DIR")),
                 &Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),
@@ -86,7 +91,7 @@ impl Tree {
     }
 }
 
-/// `shaders/batch_norm.wgsl` to `batch_norm`.
+/// `engine/shaders/batch_norm.wgsl` to `batch_norm`.
 fn stem(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file)
@@ -99,7 +104,7 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Shaders of kernels, not of libraries.
 fn shaders(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
-    tree.files("shaders/", ".wgsl").filter(|(path, _)| !path.starts_with("shaders/lib/"))
+    tree.files("engine/shaders/", ".wgsl").filter(|(path, _)| !path.starts_with("engine/shaders/lib/"))
 }
 
 fn kernels_of(stem: &str) -> Vec<&'static Kernel> {
@@ -120,12 +125,14 @@ fn every_entry_point_has_a_kernel(tree: &Tree) -> Vec<String> {
             if !told.iter().any(|kernel| kernel.entry == entry) {
                 complaints.push(format!(
                     "{path}: the entry point `{entry}` has no kernel: write its bindings and its twin in \
-                     src/kernels/{stem}.rs, and name it in that file's `KERNELS`"
+                     engine/src/kernels/{stem}.rs, and name it in that file's `KERNELS`"
                 ));
             }
         }
         if told.is_empty() {
-            complaints.push(format!("{path} is no kernel's source: write src/kernels/{stem}.rs, or remove the shader"));
+            complaints.push(format!(
+                "{path} is no kernel's source: write engine/src/kernels/{stem}.rs, or remove the shader"
+            ));
         }
     }
     complaints
@@ -179,7 +186,7 @@ fn headers_name_their_twins(tree: &Tree) -> Vec<String> {
     for (path, text) in shaders(tree) {
         let header = header(text);
         let (file, functions) = field(&header, "Twin").split_once(", fn ").unwrap_or((field(&header, "Twin"), ""));
-        let host = tree.text(file.trim_end_matches('.'));
+        let host = tree.text(&format!("engine/{}", file.trim_end_matches('.')));
         if host.is_empty() {
             complaints.push(format!("{path}: its header's Twin names `{file}`, which is not there: name the file"));
         }
@@ -228,13 +235,13 @@ fn every_library_is_one_of_the_table(tree: &Tree) -> Vec<String> {
     let all = [Grid, Reduce, Activation, Random, Update, Product, Attention];
     let known: Vec<&str> =
         all.iter().flat_map(|library| Tile::ALL.map(|tile| library.sources(tile))).flatten().collect();
-    let lonely = tree.files("shaders/lib/", ".wgsl").filter(|(_, text)| !known.contains(text));
+    let lonely = tree.files("engine/shaders/lib/", ".wgsl").filter(|(_, text)| !known.contains(text));
     lonely.map(|(path, _)| format!("{path} is no `kernels::Library`: add it there, or remove the file")).collect()
 }
 
 fn every_family_is_in_the_table(tree: &Tree) -> Vec<String> {
-    let table = tree.text("src/kernels/table.rs");
-    let families = tree.files("src/kernels/", ".rs").filter(|(_, text)| text.contains("pub static KERNELS"));
+    let table = tree.text("engine/src/kernels/table.rs");
+    let families = tree.files("engine/src/kernels/", ".rs").filter(|(_, text)| text.contains("pub static KERNELS"));
     let missing = families.filter(|(path, _)| !table.contains(&format!(" {}::KERNELS,", stem(path))));
     missing
         .map(|(path, _)| format!("{path} is not in `kernels::FAMILIES`: add the line `{}::KERNELS,` there", stem(path)))
@@ -282,13 +289,16 @@ fn every_layer_tells_of_splits(tree: &Tree) -> Vec<String> {
 }
 
 fn wgpu_is_named_in_one_folder(tree: &Tree) -> Vec<String> {
-    let files = tree.files("src/", ".rs").filter(|(path, _)| !path.starts_with("src/adapters/gpu/"));
+    let files = PACKAGES.iter().flat_map(|package| tree.files(package, ".rs"));
+    let files = files.filter(|(path, _)| !path.starts_with("engine/src/adapters/gpu/"));
     let named = |line: &str| ["wgpu::", "use wgpu", "extern crate wgpu"].iter().any(|name| line.contains(name));
     let lines = files.flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
     lines
         .filter(|(_, _, line)| named(line))
         .map(|(path, at, _)| {
-            format!("{path}:{at} names wgpu: only src/adapters/gpu/ may, behind the types of src/adapters/")
+            format!(
+                "{path}:{at} names wgpu: only engine/src/adapters/gpu/ may, behind the types of engine/src/adapters/"
+            )
         })
         .collect()
 }
@@ -298,15 +308,14 @@ fn examples_use_the_public_api(tree: &Tree) -> Vec<String> {
     let lines =
         tree.files("examples/", ".rs").flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
     lines
-        .filter(|(_, _, line)| line.contains("internals"))
-        .map(|(path, at, _)| format!("{path}:{at} uses `internals`: make what it needs public, or do without"))
+        .filter(|(_, _, line)| line.contains("manyhands_"))
+        .map(|(path, at, _)| format!("{path}:{at} uses what is unstable: make what it needs public, or do without"))
         .collect()
 }
 
 fn the_library_does_not_print(tree: &Tree) -> Vec<String> {
-    let is_command = |path: &str| path == "src/main.rs" || path.starts_with("src/cli");
     let prints = |line: &str| ["println!(", "print!(", "dbg!("].iter().any(|name| line.contains(name));
-    let files = tree.files("src/", ".rs").filter(|(path, _)| !is_command(path));
+    let files = ["src/", "engine/src/", "bench/src/"].into_iter().flat_map(|package| tree.files(package, ".rs"));
     let lines = files.flat_map(|(path, text)| code(text).map(move |(at, line)| (path, at, line)));
     lines
         .filter(|(_, _, line)| prints(line))
@@ -394,48 +403,48 @@ struct Rule {
 static RULES: &[Rule] = &[
     Rule {
         check: every_entry_point_has_a_kernel,
-        breach: ["shaders/sgd.wgsl", "@compute @workgroup_size(64)\nfn extra() {}\n"],
-        complaint: "shaders/sgd.wgsl: the entry point `extra` has no kernel",
+        breach: ["engine/shaders/sgd.wgsl", "@compute @workgroup_size(64)\nfn extra() {}\n"],
+        complaint: "engine/shaders/sgd.wgsl: the entry point `extra` has no kernel",
     },
     Rule {
         check: every_entry_point_has_a_kernel,
-        breach: ["shaders/new.wgsl", "// New.\n"],
-        complaint: "shaders/new.wgsl is no kernel's source",
+        breach: ["engine/shaders/new.wgsl", "// New.\n"],
+        complaint: "engine/shaders/new.wgsl is no kernel's source",
     },
     Rule {
         check: every_shader_has_a_header,
-        breach: ["shaders/new.wgsl", "// New.\n//\n// Source    ours.\n// Grid      one.\n"],
-        complaint: "shaders/new.wgsl: its header has the fields [\"Source\", \"Grid\"]",
+        breach: ["engine/shaders/new.wgsl", "// New.\n//\n// Source    ours.\n// Grid      one.\n"],
+        complaint: "engine/shaders/new.wgsl: its header has the fields [\"Source\", \"Grid\"]",
     },
     Rule {
         check: every_shader_has_a_header,
-        breach: ["shaders/new.wgsl", "struct Params {}\n"],
+        breach: ["engine/shaders/new.wgsl", "struct Params {}\n"],
         complaint: "let its first line say in one sentence",
     },
     Rule {
         check: headers_name_their_twins,
-        breach: ["shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/sgd.rs, fn update, no_twin.\n"],
+        breach: ["engine/shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/sgd.rs, fn update, no_twin.\n"],
         complaint: "names `no_twin`, which src/kernels/sgd.rs lacks",
     },
     Rule {
         check: headers_name_their_twins,
-        breach: ["shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/new.rs\n"],
+        breach: ["engine/shaders/new.wgsl", "// New.\n//\n// Twin      src/kernels/new.rs\n"],
         complaint: "names `src/kernels/new.rs`, which is not there",
     },
     Rule {
         check: headers_name_their_libraries,
-        breach: ["shaders/new.wgsl", "// New.\n//\n// Uses      lib/grid.wgsl\n"],
+        breach: ["engine/shaders/new.wgsl", "// New.\n//\n// Uses      lib/grid.wgsl\n"],
         complaint: "Uses says {\"lib/grid.wgsl\"}, its kernels use {}",
     },
     Rule {
         check: every_library_is_one_of_the_table,
-        breach: ["shaders/lib/new.wgsl", "// New.\n"],
-        complaint: "shaders/lib/new.wgsl is no `kernels::Library`",
+        breach: ["engine/shaders/lib/new.wgsl", "// New.\n"],
+        complaint: "engine/shaders/lib/new.wgsl is no `kernels::Library`",
     },
     Rule {
         check: every_family_is_in_the_table,
-        breach: ["src/kernels/new.rs", "pub static KERNELS: &[&Kernel] = &[];\n"],
-        complaint: "src/kernels/new.rs is not in `kernels::FAMILIES`: add the line `new::KERNELS,`",
+        breach: ["engine/src/kernels/new.rs", "pub static KERNELS: &[&Kernel] = &[];\n"],
+        complaint: "engine/src/kernels/new.rs is not in `kernels::FAMILIES`: add the line `new::KERNELS,`",
     },
     Rule {
         check: optimizers_are_formulas,
@@ -459,42 +468,42 @@ static RULES: &[Rule] = &[
     },
     Rule {
         check: examples_use_the_public_api,
-        breach: ["examples/new.rs", "use manyhands::internals::plan::Plan;\n"],
-        complaint: "examples/new.rs:1 uses `internals`",
+        breach: ["examples/new.rs", "use manyhands_engine::plan::Plan;\n"],
+        complaint: "examples/new.rs:1 uses what is unstable",
     },
     Rule {
         check: dependencies_point_one_way,
-        breach: ["src/layers/new.rs", "use crate::{Shape, adapters::Info};\n"],
-        complaint: "src/layers/new.rs:1 uses `crate::adapters::Info` of src/adapters/mod.rs",
+        breach: ["src/layers/new.rs", "use crate::{Loss, data::Batch};\n"],
+        complaint: "src/layers/new.rs:1 uses `crate::data::Batch` of src/data/batch.rs",
     },
     Rule {
         check: dependencies_point_one_way,
-        breach: ["src/adapters/gpu/new.rs", "fn f() {\n    crate::scheduler::f();\n}\n"],
-        complaint: "src/adapters/gpu/new.rs:2 uses `crate::scheduler::f`",
+        breach: ["src/model/new.rs", "fn f() {\n    crate::scheduler::f();\n}\n"],
+        complaint: "src/model/new.rs:2 uses `crate::scheduler::f`",
     },
     Rule {
         check: dependencies_point_one_way,
         breach: [
-            "src/plan/new.rs",
-            "use super::super::{\n    shape::Shape,\n    model::{\n        Model,\n    },\n};\n",
+            "src/layers/new.rs",
+            "use super::super::{\n    losses::Loss,\n    model::{\n        Model,\n    },\n};\n",
         ],
-        complaint: "src/plan/new.rs:4 uses `super::super::model::Model` of src/model/mod.rs",
+        complaint: "src/layers/new.rs:4 uses `super::super::model::Model` of src/model/mod.rs",
     },
     Rule {
         check: dependencies_point_one_way,
         breach: [
-            "src/adapters/cpu/new.rs",
+            "engine/src/adapters/cpu/new.rs",
             "use super::super::gpu as other;\nfn f() -> u8 {\n    other::device::f()\n}\n",
         ],
-        complaint: "src/adapters/cpu/new.rs:3 uses `other::device::f` of src/adapters/gpu/device.rs",
+        complaint: "engine/src/adapters/cpu/new.rs:3 uses `other::device::f` of engine/src/adapters/gpu/device.rs",
     },
     Rule {
         check: dependencies_point_one_way,
         breach: [
-            "src/size/new.rs",
+            "src/losses/new.rs",
             "/* \" */ fn f(_: &'static str, _: char) -> crate::Model {\n    f(r#\"\"\"#, '\"')\n}\n",
         ],
-        complaint: "src/size/new.rs:1 uses `crate::Model` of src/model/mod.rs",
+        complaint: "src/losses/new.rs:1 uses `crate::Model` of src/model/mod.rs",
     },
     Rule {
         check: every_part_has_a_direction,
@@ -503,13 +512,16 @@ static RULES: &[Rule] = &[
     },
     Rule {
         check: no_files_form_a_circle,
-        breach: ["src/size.rs", "\npub use crate::plan::Plan;\nfn f(plan: &Plan) {}\n"],
-        complaint: "src/kernels/mod.rs uses src/size.rs",
+        breach: ["engine/src/size.rs", "\npub use crate::plan::Plan;\nfn f(plan: &Plan) {}\n"],
+        complaint: "engine/src/kernels/mod.rs uses engine/src/size.rs",
     },
     Rule {
         check: types_have_one_home,
-        breach: ["src/model/new.rs", "use crate::Shape;\nimpl Clone for Shape {}\nimpl<T: Fn() -> u8> Shape {}\n"],
-        complaint: "src/model/new.rs:3 has methods of `Shape`, which src/shape.rs declares",
+        breach: [
+            "src/model/new.rs",
+            "use crate::data::Batch;\nimpl Clone for Batch {}\nimpl<T: Fn() -> u8> Batch {}\n",
+        ],
+        complaint: "src/model/new.rs:3 has methods of `Batch`, which src/data/batch.rs declares",
     },
     Rule {
         check: the_map_names_every_part,
@@ -523,8 +535,8 @@ static RULES: &[Rule] = &[
     },
     Rule {
         check: the_map_names_what_is_there,
-        breach: ["src/shape.rs", ""],
-        complaint: "names `src/shape.rs`, which is not there",
+        breach: ["engine/src/shape.rs", ""],
+        complaint: "names `engine/src/shape.rs`, which is not there",
     },
     Rule {
         check: fronts_name_what_is_there,
@@ -565,7 +577,7 @@ static RULES: &[Rule] = &[
     },
     Rule {
         check: nothing_is_left_for_later,
-        breach: ["shaders/sgd.wgsl", "// Keep in sync with sgd.rs\n"],
+        breach: ["engine/shaders/sgd.wgsl", "// Keep in sync with sgd.rs\n"],
         complaint: "asks to keep two things in sync",
     },
     Rule {

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use manyhands::data::csv::InputColumns;
 use manyhands::data::{Augmentation, DataConfig, LoaderSettings, TokenSettings};
-use manyhands::internals::layers::LAYERS;
-use manyhands::internals::losses::LOSSES;
-use manyhands::internals::metrics::METRICS;
-use manyhands::internals::optimizers::OPTIMIZERS;
+use manyhands::layers::LAYERS;
+use manyhands::losses::LOSSES;
+use manyhands::metrics::METRICS;
+use manyhands::optimizers::OPTIMIZERS;
 use manyhands::{BatchStatistics, NonFinite, Placement, Precision, Reduction, Schedule, SplitMode};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -358,7 +358,7 @@ fn quoted_name(variant: &str) -> String {
 
 /// The keys of `[training]`.
 fn training(page: &mut String) {
-    let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/settings.rs")).unwrap();
+    let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src/settings.rs")).unwrap();
     let values = source.split("impl Default for Training {").nth(1).unwrap();
     page.push_str("\n## `[training]`\n\n| setting | default | is |\n| --- | --- | --- |\n");
     for Field { name, doc, .. } in structure(&source, "Training").fields {
@@ -440,7 +440,7 @@ fn page() -> String {
     tagged::<Schedule>(&mut page, &source("src/optimizers"), "Schedule", str::to_owned);
 
     training(&mut page);
-    let early_stopping = structure(&source("src/cli/settings"), "EarlyStoppingTable");
+    let early_stopping = structure(&source("cli/src/settings"), "EarlyStoppingTable");
     page.push_str("\n### `early_stopping`\n\n| setting | is |\n| --- | --- |\n");
     for Field { name, doc, .. } in early_stopping.fields {
         writeln!(page, "| `{name}` | {} |", doc.replace('|', "\\|")).unwrap();

@@ -1,4 +1,4 @@
-//! Does `docs/settings.schema.json` say what the code says? It is the JSON Schema of settings files, for editors, from the tables of
+//! Does `cli/src/settings.schema.json` say what the code says? It is the JSON Schema of settings files, for editors, from the tables of
 //! `docs/settings.md`.
 //!
 //! It is of Draft 4, since Taplo, the language server of TOML, knows no later one. Where it does not know what a setting may be, it
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use manyhands::Schedule;
 use manyhands::data::{Augmentation, DataConfig};
-use manyhands::internals::layers::LAYERS;
-use manyhands::internals::losses::LOSSES;
-use manyhands::internals::metrics::METRICS;
-use manyhands::internals::optimizers::OPTIMIZERS;
+use manyhands::layers::LAYERS;
+use manyhands::losses::LOSSES;
+use manyhands::metrics::METRICS;
+use manyhands::optimizers::OPTIMIZERS;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -33,8 +33,8 @@ const NAMES: &[(&str, &str)] = &[
     ("Unreadable", "src/data/images"),
     ("FlipMode", "src/data/augment"),
     ("FillMode", "src/data/augment"),
-    ("GradientCompression", "src"),
-    ("BatchStatistics", "src"),
+    ("GradientCompression", "engine/src"),
+    ("BatchStatistics", "engine/src"),
     ("NonFinite", "src/trainer"),
     ("Reduction", "src/losses"),
 ];
@@ -100,7 +100,7 @@ fn of_type(kind: &str) -> Value {
         "ModeSetting" => json!({ "enum": ["auto", "min", "max"] }),
         "Metrics" => json!({ "type": "array", "items": one_or_many(&json!({ "$ref": "#/definitions/metric" })) }),
         "EarlyStoppingTable" => {
-            object(&fields_of("src/cli/settings/early_stopping.rs", "EarlyStoppingTable"), &["monitor", "patience"])
+            object(&fields_of("cli/src/settings/early_stopping.rs", "EarlyStoppingTable"), &["monitor", "patience"])
         }
         _ => match named {
             Some((name, folder)) => {
@@ -260,7 +260,7 @@ fn model() -> Value {
         "type": "object", "required": ["name", "shape"], "additionalProperties": false,
         "properties": { "name": { "type": "string" }, "shape": shape },
     });
-    let mut fields = object(&fields_of("src/cli/settings.rs", "ModelTable"), &["layers"]);
+    let mut fields = object(&fields_of("cli/src/settings.rs", "ModelTable"), &["layers"]);
     fields["properties"]["inputs"]["items"] = input;
     fields["properties"]["layers"]["items"] = layer;
     json!({ "anyOf": [{ "type": "string", "description": "A model file to start from." }, fields] })
@@ -283,7 +283,7 @@ fn schema() -> Value {
             "losses": { "type": "array", "items": { "$ref": "#/definitions/loss" } },
             "optimizer": optimizers(),
             "schedule": kinds(&schedule, &Map::new(), true),
-            "training": object(&fields_of("src/cli/settings.rs", "Training"), &[]),
+            "training": object(&fields_of("cli/src/settings.rs", "Training"), &[]),
         },
         "definitions": { "layer": layers(), "loss": losses(), "metric": metrics() },
     })
@@ -292,7 +292,7 @@ fn schema() -> Value {
 /// `UPDATE=1 cargo test --test house` writes it again.
 #[test]
 fn the_schema_of_settings_is_that_of_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/settings.schema.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src/settings.schema.json");
     let text = serde_json::to_string(&schema()).unwrap() + "\n";
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&path, &text).unwrap();
@@ -300,6 +300,6 @@ fn the_schema_of_settings_is_that_of_the_code() {
     let written = fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
     assert!(
         written == text,
-        "docs/settings.schema.json is not what the code says: run `UPDATE=1 cargo test --test house`"
+        "cli/src/settings.schema.json is not what the code says: run `UPDATE=1 cargo test --test house`"
     );
 }

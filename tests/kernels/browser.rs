@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use manyhands::extend::Kernel;
-use manyhands::internals::kernels::{self, Tile};
+use manyhands_engine::kernels::{self, Tile};
 
 use crate::needed;
 

@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use manyhands::extend::Kernel;
-use manyhands::internals::adapters::gpu::{Checks, Direct, Launch};
-use manyhands::internals::kernels::cases::{Case, compare};
-use manyhands::internals::kernels::{self, Tile};
-use manyhands::internals::runtime::Native;
+use manyhands_engine::adapters::gpu::{Checks, Direct, Launch};
+use manyhands_engine::kernels::cases::{Case, compare};
+use manyhands_engine::kernels::{self, Tile};
+use manyhands_engine::runtime::Native;
 
 use crate::needed;
 use crate::twins::FOLD_AT;

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use manyhands::extend::{FieldType, Kernel};
-use manyhands::internals::kernels::activation_functions::CONSTANTS;
-use manyhands::internals::kernels::cases::Case;
-use manyhands::internals::kernels::{self, Tile};
+use manyhands_engine::kernels::activation_functions::CONSTANTS;
+use manyhands_engine::kernels::cases::Case;
+use manyhands_engine::kernels::{self, Tile};
 use naga::back::{hlsl, msl, pipeline_constants, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};

@@ -18,11 +18,11 @@ use std::sync::{Arc, OnceLock};
 
 use manyhands::adapters::Info;
 use manyhands::extend::Kernel;
-use manyhands::internals::adapters::gpu::{Checks, Direct, Launch};
-use manyhands::internals::kernels::cases::{Case, compare};
-use manyhands::internals::kernels::product::is_of_halves;
-use manyhands::internals::kernels::{self, Tile};
-use manyhands::internals::runtime::Native;
+use manyhands_engine::adapters::gpu::{Checks, Direct, Launch};
+use manyhands_engine::kernels::cases::{Case, compare};
+use manyhands_engine::kernels::product::is_of_halves;
+use manyhands_engine::kernels::{self, Tile};
+use manyhands_engine::runtime::Native;
 
 use crate::needed;
 

@@ -11,14 +11,14 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use manyhands::data::InMemory;
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::{Pass, Role};
 use manyhands::layers::{
     Activation, Add, AveragePooling2D, BatchNormalization, Conv2D, Dense, Dropout, Flatten, Layer, MaxPooling2D,
     Padding, Relu, Reshape,
 };
 use manyhands::model::ModelConfig;
+use manyhands::model::Objective;
 use manyhands::{Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, Shape};
+use manyhands_engine::plan::{Pass, Role};
 use ndarray::arr2;
 
 fn objective() -> Objective {

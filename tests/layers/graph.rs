@@ -3,13 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stands outside the engine: it panics")]
 
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::{ALIGN, Command, Layout, MAX_BINDING, Pass, Role};
 use manyhands::layers::{
     Activation, Add, BatchNormalization, Concatenate, Conv2D, Dense, Dropout, Flatten, Layer, Reshape,
 };
+use manyhands::model::Objective;
 use manyhands::model::TensorRef;
 use manyhands::{GradientCompression, Loss, Model, ModelBuilder, Optimizer, Sequential, SplitMode};
+use manyhands_engine::plan::{ALIGN, Command, Layout, MAX_BINDING, Pass, Role};
 
 use crate::bench::Bench;
 use crate::close::assert_close;
@@ -288,7 +288,7 @@ fn a_second_run_gives_the_same_gradients() {
     for (name, model) in GRAPHS {
         let bench = Bench::of_normals(model(), 5);
         let mut machine = bench.machine();
-        let gradients = |machine: &manyhands::internals::adapters::cpu::Interpreter| {
+        let gradients = |machine: &manyhands_engine::adapters::cpu::Interpreter| {
             let names = bench.parameters().into_iter();
             names.map(|name| bench.gradient(machine, &name).to_vec()).collect::<Vec<_>>()
         };

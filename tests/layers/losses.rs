@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use manyhands::data::InMemory;
-use manyhands::internals::adapters::cpu;
-use manyhands::internals::losses::LOSSES;
 use manyhands::layers::{BatchNormalization, Dense};
+use manyhands::losses::LOSSES;
 use manyhands::losses::{self, CategoricalCrossentropy, SparseCategoricalCrossentropy};
 use manyhands::{Compile, Fit, Loss, Metric, Model, ModelBuilder, Optimizer, Reduction, Shape, SplitMode, Trainer};
+use manyhands_engine::adapters::cpu;
 use ndarray::{Array1, Array2, ArrayD, IxDyn};
 use serde_json::json;
 

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use manyhands::data::InMemory;
-use manyhands::internals::adapters::cpu;
 use manyhands::layers::{Dense, Embedding, Lstm, Masking};
 use manyhands::losses::SparseCategoricalCrossentropy;
 use manyhands::metrics::Recall;
 use manyhands::{Compile, Fit, Loss, Metric, Model, ModelBuilder, Optimizer, Reduction, SplitMode, Trainer};
+use manyhands_engine::adapters::cpu;
 use ndarray::{Array1, ArrayD, IxDyn};
 
 use crate::close::assert_close;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use manyhands::callbacks::{EarlyStopping, Mode, ModelCheckpoint, Monitor};
 use manyhands::data::{Batch, InMemory};
-use manyhands::internals::adapters::cpu;
-use manyhands::internals::metrics::METRICS;
+use manyhands::metrics::METRICS;
 use manyhands::metrics::{AUC, F1Score, Precision};
 use manyhands::{Compile, Fit, Loss, Metric, Optimizer, SplitMode, Trainer};
+use manyhands_engine::adapters::cpu;
 use ndarray::{Array1, ArrayD, IxDyn};
 use serde_json::json;
 

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use manyhands::data::Batch;
-use manyhands::internals::adapters::cpu::Interpreter;
-use manyhands::internals::model::Objective;
-use manyhands::internals::optimizers::OPTIMIZERS;
-use manyhands::internals::plan::{Command, Pass, Role};
-use manyhands::internals::scheduler::{Step, TrainingState};
 use manyhands::layers::Dense;
+use manyhands::model::Objective;
+use manyhands::optimizers::OPTIMIZERS;
 use manyhands::optimizers::{Adadelta, Adagrad, Adamax, Ema, Nadam};
+use manyhands::scheduler::{Step, TrainingState};
 use manyhands::{Loss, Model, ModelBuilder, Optimizer, Schedule, Sequential, SplitMode};
+use manyhands_engine::adapters::cpu::Interpreter;
+use manyhands_engine::plan::{Command, Pass, Role};
 use serde_json::{Map, Value, json};
 
 use crate::bench::{Bench, normal};
@@ -140,7 +140,7 @@ fn updates_on_the_device_are_golden() {
                 machine.write(Role::Gradients(0), placed.offset, gradient(problem, step, name));
             }
             let hyper = optimizer.hyper(rate, u64::from(step) + 1);
-            let scalars = manyhands::internals::plan::Scalars { rows: 1, batch_rows: 1, hyper, ..Default::default() };
+            let scalars = manyhands_engine::plan::Scalars { rows: 1, batch_rows: 1, hyper, ..Default::default() };
             for command in plan.commands(Pass::Update) {
                 let Command::Dispatch(dispatch) = command else { panic!("an update exchanges nothing") };
                 machine.dispatch(dispatch, &scalars);
@@ -221,7 +221,7 @@ fn updates_in_the_form_of_pytorch_are_its_formulas() {
             let gradient = [1e-2, 0.5 - f32::from(u8::try_from(step).unwrap()) / 3.0];
             machine.write(Role::Gradients(0), 0, &gradient);
             let hyper = optimizer.hyper(0.05, u64::from(step) + 1);
-            let scalars = manyhands::internals::plan::Scalars { rows: 1, batch_rows: 1, hyper, ..Default::default() };
+            let scalars = manyhands_engine::plan::Scalars { rows: 1, batch_rows: 1, hyper, ..Default::default() };
             for command in plan.commands(Pass::Update) {
                 let Command::Dispatch(dispatch) = command else { panic!("an update exchanges nothing") };
                 machine.dispatch(dispatch, &scalars);
@@ -552,8 +552,8 @@ fn parameters_that_no_loss_reaches_stay_as_they_are() {
 /// The parameters that are named keep their values, and the others decay, whether the host or the one adapter updates.
 #[test]
 fn weight_decay_leaves_named_parameters_out() {
-    use manyhands::internals::adapters::cpu;
     use manyhands::{Compile, Trainer};
+    use manyhands_engine::adapters::cpu;
     let config = json!({
         "inputs": [{ "name": "x", "shape": [3] }],
         "layers": [

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
-use manyhands::internals::plan::Pass;
+use manyhands_engine::plan::Pass;
 
 use crate::bench::{Bench, spread};
 use crate::contract::bench;

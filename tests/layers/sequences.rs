@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
 use manyhands::data::{Batch, InMemory};
-use manyhands::internals::adapters::cpu;
-use manyhands::internals::plan::Pass;
 use manyhands::layers::{
     Activation, Add, Bidirectional, Concatenate, Dense, Dropout, Embedding, Flatten, GlobalAveragePooling1D, Gru,
     LayerNormalization, Lstm, MultiHeadAttention, SimpleRnn,
 };
 use manyhands::{Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, SplitMode, Trainer};
+use manyhands_engine::adapters::cpu;
+use manyhands_engine::plan::Pass;
 use ndarray::{Array1, Array2};
 
 use crate::bench::Bench;

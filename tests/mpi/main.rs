@@ -1,5 +1,5 @@
 //! Does the command train the same network in several processes that `mpirun` starts, and how do they end? Needs Open MPI, and the
-//! command with the feature `mpi`, which `cargo build --package manyhands --package manyhands-mpi` puts beside the other.
+//! command with MPI, in `command/`: `cargo test --package manyhands-mpi-tests`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, by the clock of the system")]
@@ -60,18 +60,13 @@ batch_size = 70
 seed = 3
 "#;
 
-/// The command with MPI, which stands beside the other one; `None` if the machine lacks it, or MPI.
+/// The command with MPI; `None` if the machine cannot start it.
 fn with_mpi() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_manyhands")).with_file_name("manyhands-mpi");
-    if !path.is_file() {
-        needed::missing("`manyhands-mpi` is not built: `cargo build --package manyhands --package manyhands-mpi`");
-        return None;
-    }
     if Command::new("mpirun").arg("--version").output().is_err() {
         needed::missing("there is no `mpirun`: `apt-get install openmpi-bin`");
         return None;
     }
-    Some(path)
+    Some(PathBuf::from(env!("CARGO_BIN_EXE_manyhands-mpi")))
 }
 
 /// Options of `mpirun` for messages over TCP, as between machines, in place of shared memory.

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
 use manyhands::data::{Batch, digits};
-use manyhands::internals::simulator::{Crowding, World};
-use manyhands::internals::timing::median;
 use manyhands::layers::{Activation, Dense, Flatten};
 use manyhands::simulator::{AdapterSpec, HostSpec, Point, RigConfig, simulate};
+use manyhands::simulator::{Crowding, World};
 use manyhands::{Compile, CpuFallback, Loss, Optimizer, Placement, Sequential, Trainer};
+use manyhands_engine::timing::median;
 
 use crate::close::assert_relative;
 

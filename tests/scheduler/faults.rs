@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use manyhands::data::Batch;
-use manyhands::internals::model::Objective;
-use manyhands::internals::scheduler::{AdapterStatus, Scheduler, Step};
-use manyhands::internals::simulator::{FaultKind, InjectedFault, Trigger, World};
 use manyhands::layers::{Activation, Dense};
+use manyhands::model::Objective;
+use manyhands::scheduler::{AdapterStatus, Scheduler, Step};
 use manyhands::simulator::AdapterSpec;
+use manyhands::simulator::{FaultKind, InjectedFault, Trigger, World};
 use manyhands::{Loss, Model, Optimizer, Sequential, SplitMode};
 
 use crate::close::assert_close;

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
 use manyhands::data::Batch;
-use manyhands::internals::model::Objective;
-use manyhands::internals::scheduler::Step;
-use manyhands::internals::simulator::World;
 use manyhands::layers::{Activation, Dense};
+use manyhands::model::Objective;
+use manyhands::scheduler::Step;
 use manyhands::simulator::AdapterSpec;
+use manyhands::simulator::World;
 use manyhands::{Loss, Model, Optimizer, Sequential, SplitMode};
 
 use crate::simulated;

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use manyhands::internals::simulator::step_ms;
+use manyhands::simulator::step_ms;
 use manyhands::simulator::{AdapterSpec, HostSpec, MachinePoint, MachineSpec, Machines, RigConfig, simulate};
 use proptest::prelude::*;
 

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stands outside the engine: it panics")]
 
 use manyhands::adapters::Kind;
-use manyhands::internals::bytes as shown_bytes;
-use manyhands::internals::placer::rig::{choose, simulate};
 use manyhands::layers::{Activation, Conv2D, Dense, Flatten, MaxPooling2D};
+use manyhands::placer::rig::{choose, simulate};
 use manyhands::simulator::{self, AdapterSpec, HostSpec, RigConfig};
 use manyhands::{ChosenPlacement, Compile, ErrorKind, Loss, Model, Optimizer, Placement, Sequential, Trainer};
+use manyhands_engine::shown::bytes as shown_bytes;
 
 /// Four layers of unequal cost: 128 rows of 4 times 512 values.
 fn model() -> Model {

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stands outside the engine: it panics")]
 
 use manyhands::data::Batch;
-use manyhands::internals::model::Objective;
-use manyhands::internals::scheduler::Step;
-use manyhands::internals::simulator::World;
 use manyhands::layers::Dense;
+use manyhands::model::Objective;
+use manyhands::scheduler::Step;
+use manyhands::simulator::World;
 use manyhands::simulator::{AdapterSpec, Slowdown};
 use manyhands::{Loss, Optimizer, Sequential, SplitMode};
 

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use manyhands::adapters::{Info, Kind};
 use manyhands::callbacks::Callback;
 use manyhands::data::{Batch, InMemory, digits};
-use manyhands::internals::adapters::{self, Request};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::logs::StepLog;
 use manyhands::{
     Checkpoint, Compile, Error, Existing, Fit, Loss, Model, NonFinite, Optimizer, Result, SaveSettings, Schedule,
     Sequential, Trainer,
 };
+use manyhands_engine::adapters::{self, Request};
 use ndarray::Array;
 
 use crate::breakable::breakable;

@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use manyhands::data::{Batch, Dataset, digits};
-use manyhands::internals::adapters::{self, Opener};
-use manyhands::internals::model::Objective;
-use manyhands::internals::runtime::{Native, Runtime, Task};
-use manyhands::internals::scheduler::{AdapterStatus, Scheduler, Step};
-use manyhands::internals::simulator::{AdapterSpec, FaultKind, InjectedFault, Trigger, World};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
+use manyhands::model::Objective;
+use manyhands::scheduler::{AdapterStatus, Scheduler, Step};
+use manyhands::simulator::{AdapterSpec, FaultKind, InjectedFault, Trigger, World};
 use manyhands::{Compile, CpuFallback, Fit, Loss, Model, Optimizer, Sequential, SplitMode, Trainer};
+use manyhands_engine::adapters::{self, Opener};
+use manyhands_engine::runtime::{Native, Runtime, Task};
 
 use crate::close::assert_relative;
 use crate::{needed, simulated};

@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use manyhands::callbacks::{Callback, EpochEnd, Flow};
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::{Command, Exchange, Pass, Plan, Role, When};
-use manyhands::internals::scheduler::TrainingState;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Relu};
+use manyhands::model::Objective;
+use manyhands::scheduler::TrainingState;
 use manyhands::{
     Checkpoint, Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Result, Sequential, SplitMode, Trainer,
 };
+use manyhands_engine::plan::{Command, Exchange, Pass, Plan, Role, When};
 
 use crate::close::assert_relative;
 use crate::keras::{on, rigs, rows};

@@ -86,7 +86,7 @@ fn too_little_for_one_row_is_an_error_that_names_the_missing_bytes() {
     assert_eq!(trainer.memory_need(Kind::Cpu, ROWS, 1, Some(20_000)).unwrap(), None);
     let error = trainer.fit(digits::train().unwrap(), &Fit::new(1).batch_size(ROWS)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    let missing = manyhands::internals::bytes(needed - 20_000);
+    let missing = manyhands_engine::shown::bytes(needed - 20_000);
     let wanted = format!("{missing} more than its limit of 20,000 bytes");
     let error = error.to_string();
     assert!(

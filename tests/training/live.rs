@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use manyhands::adapters::Info;
 use manyhands::data::digits;
-use manyhands::internals::adapters::{self, ActorId, Opener, Request, remote};
-use manyhands::internals::kernels::{FAMILIES, Families, dense};
-use manyhands::internals::runtime::Native;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::{AdapterStatus, Compile, Fit, Loss, Model, Optimizer, Sequential, Session, SplitMode, Trainer};
+use manyhands_engine::adapters::{self, ActorId, Opener, Request, remote};
+use manyhands_engine::kernels::{FAMILIES, Families, dense};
+use manyhands_engine::runtime::Native;
 
 use crate::close::assert_close;
 
@@ -204,7 +204,7 @@ fn linked() -> Opener {
         let (there, far_here) = async_channel::unbounded();
         let (far_there, here) = async_channel::unbounded();
         let far = runtime.clone();
-        let serve = move || -> manyhands::internals::runtime::Task {
+        let serve = move || -> manyhands_engine::runtime::Task {
             Box::pin(remote::serve(far, remote::Link { there: far_there, here: far_here }, FAMILIES))
         };
         runtime.spawn("far end", Box::new(serve));

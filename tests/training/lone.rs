@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use manyhands::data::{Batch, BatchMut, ByteImages, Dataset, InMemory, digits};
-use manyhands::internals::adapters::{self, Request};
 use manyhands::layers::{BatchNormalization, Dense, Flatten};
 use manyhands::logs::StepLog;
 use manyhands::{Compile, Fit, History, Loss, Model, Optimizer, Result, Sequential, Session, Shape, Trainer};
+use manyhands_engine::adapters::{self, Request};
 use ndarray::{Array, ArrayD};
 
 use crate::breakable::{Requests, breakable};

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use manyhands::adapters::Info;
 use manyhands::data::{Batch, digits};
-use manyhands::internals::adapters::Request;
-use manyhands::internals::scheduler::TrainingState;
 use manyhands::layers::{BatchNormalization, Dense, Flatten};
 use manyhands::logs::StepLog;
+use manyhands::scheduler::TrainingState;
 use manyhands::{Compile, Fit, Loss, Optimizer, Placement, Sequential, Trainer};
+use manyhands_engine::adapters::Request;
 
 use crate::breakable::breakable;
 

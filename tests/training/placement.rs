@@ -4,14 +4,14 @@
 
 use manyhands::adapters::{Info, Kind, MemoryLimits};
 use manyhands::data::{Batch, digits};
-use manyhands::internals::adapters::Request;
-use manyhands::internals::simulator::World;
 use manyhands::layers::{Activation, BatchNormalization, Dense, Dropout, Flatten};
+use manyhands::simulator::World;
 use manyhands::simulator::{AdapterSpec, Slowdown};
 use manyhands::{
     AdapterStatus, Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode,
     Trainer,
 };
+use manyhands_engine::adapters::Request;
 
 use crate::close::assert_close;
 use crate::keras::on;

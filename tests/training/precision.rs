@@ -5,14 +5,14 @@
 
 use manyhands::adapters::{Info, Kind};
 use manyhands::data::{InMemory, digits};
-use manyhands::internals::adapters;
-use manyhands::internals::plan::{Command, Pass, Plan};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, MultiHeadAttention, Reshape};
 use manyhands::logs::StepLog;
 use manyhands::{
     Checkpoint, Compile, Existing, Fit, Loss, Model, NonFinite, Optimizer, Placement, Precision, SaveSettings,
     Sequential, SplitMode, StageSpec, Trainer,
 };
+use manyhands_engine::adapters;
+use manyhands_engine::plan::{Command, Pass, Plan};
 use serde_json::Value;
 
 use crate::close::{assert_close, assert_relative};
@@ -259,8 +259,8 @@ fn products_of_training_round_and_nothing_else_does() {
         .unwrap();
     let objective = |precision| {
         let losses = vec![Loss::SPARSE_CATEGORICAL_CROSSENTROPY];
-        let objective = manyhands::internals::model::Objective::new(losses, Optimizer::adam(0.1));
-        manyhands::internals::model::Objective { precision, ..objective }
+        let objective = manyhands::model::Objective::new(losses, Optimizer::adam(0.1));
+        manyhands::model::Objective { precision, ..objective }
     };
     let plan = model.plan(&objective(Precision::MixedFloat16)).unwrap();
     let names = rounding(&plan, Pass::Train);

@@ -7,11 +7,11 @@ use std::hash::{Hash, Hasher};
 
 use manyhands::callbacks::{Callback, EpochEnd, Flow};
 use manyhands::data::{BatchMut, Dataset, InMemory, digits};
-use manyhands::internals::processes::memory;
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
 use manyhands::logs::{StepLog, Values};
 use manyhands::metrics::{R2Score, RootMeanSquaredError};
 use manyhands::processes::Group;
+use manyhands::processes::memory;
 use manyhands::{
     Checkpoint, Compile, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model, Optimizer, Placement,
     Precision, Reduction, Result, Sequential, Shape, SplitMode, Trainer,

@@ -11,13 +11,13 @@ use std::hash::{Hash, Hasher};
 
 use manyhands::adapters::{self, Info};
 use manyhands::data::{Batch, Dataset, digits};
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::Role;
-use manyhands::internals::scheduler::{Scheduler, Step, StepReport};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D};
+use manyhands::model::Objective;
+use manyhands::scheduler::{Scheduler, Step, StepReport};
 use manyhands::{
     BatchStatistics, Compile, CpuFallback, GradientCompression, Loss, Model, Optimizer, Sequential, SplitMode, Trainer,
 };
+use manyhands_engine::plan::Role;
 
 use crate::close::assert_relative;
 use crate::needed;

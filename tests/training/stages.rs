@@ -4,16 +4,16 @@
 
 use manyhands::adapters::Info;
 use manyhands::data::{Batch, Dataset, digits};
-use manyhands::internals::adapters::Request;
-use manyhands::internals::model::Objective;
-use manyhands::internals::scheduler::{Scheduler, Step};
 use manyhands::layers::{
     Activation, Add, BatchNormalization, Concatenate, Conv2D, Dense, Dropout, Flatten, MaxPooling2D, Relu,
 };
+use manyhands::model::Objective;
+use manyhands::scheduler::{Scheduler, Step};
 use manyhands::{
     Checkpoint, Compile, CpuFallback, Fit, GradientCompression, Loss, Model, ModelBuilder, Optimizer, Placement,
     Sequential, SplitMode, Trainer,
 };
+use manyhands_engine::adapters::Request;
 
 use crate::needed;
 

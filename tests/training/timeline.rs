@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use manyhands::data::{BatchMut, Dataset, digits};
-use manyhands::internals::runtime::Runtime;
-use manyhands::internals::simulator::{AdapterSpec, World};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::logs::TimeSummary;
+use manyhands::simulator::{AdapterSpec, World};
 use manyhands::{Compile, Fit, Loss, Model, Optimizer, Result, Sequential, Shape, SplitMode, Trainer};
+use manyhands_engine::runtime::Runtime;
 use serde_json::Value;
 
 use crate::needed;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use manyhands::adapters::{self, Info, Kind};
 use manyhands::data::Batch;
-use manyhands::internals::bench::workloads::{self, Workload};
-use manyhands::internals::model::Objective;
-use manyhands::internals::scheduler::{Scheduler, Step};
+use manyhands::model::Objective;
+use manyhands::scheduler::{Scheduler, Step};
 use manyhands::{CpuFallback, Error, Result};
+use manyhands_bench::workloads::{self, Workload};
 use wasm_bindgen::JsError;
 use wasm_bindgen::prelude::wasm_bindgen;
 

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint8Array, Uint32Array};
-use manyhands::internals::adapters::remote::Packet;
+use manyhands_engine::adapters::remote::Packet;
 use wasm_bindgen::{JsCast, JsValue};
 
 use crate::messages::{Event, Level, Numbers};

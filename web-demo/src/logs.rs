@@ -1,10 +1,10 @@
 //! Logs of the page: what adapters do in a step that is trained, simulated or measured.
 
-use manyhands::internals::adapters::Timing;
-use manyhands::internals::bench::scaling::{Curve, Point};
-use manyhands::internals::scheduler::ShardReport;
-use manyhands::internals::simulator::SimulatedStep;
 use manyhands::logs::{AdapterLog, StepLog};
+use manyhands::scheduler::ShardReport;
+use manyhands::simulator::SimulatedStep;
+use manyhands_bench::scaling::{Curve, Point};
+use manyhands_engine::adapters::Timing;
 use serde::Serialize;
 
 /// A member as the page's logs name it.
@@ -159,9 +159,9 @@ impl From<&Curve> for Spread {
 
 #[cfg(test)]
 mod tests {
-    use manyhands::internals::presets;
-    use manyhands::internals::simulator::simulate_steps;
+    use manyhands::presets;
     use manyhands::simulator::RigConfig;
+    use manyhands::simulator::simulate_steps;
 
     use super::*;
     use crate::messages::Request;

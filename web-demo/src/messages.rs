@@ -15,10 +15,10 @@
 //! - If an adapter of `start` or `reset` can't be opened the run begins on CPU adapters alone, and an `error` behind the `state` says why.
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::internals::bench::scaling::Part;
 use manyhands::logs::EpochLog;
 use manyhands::simulator::Report;
 use manyhands::{AdapterStatus, Result};
+use manyhands_bench::scaling::Part;
 use serde::{Deserialize, Serialize};
 
 use crate::logs::{Simulated, Spread, Stepped};
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn adapters_on_the_processor_share_it() {
-        let cpu = manyhands::internals::adapters::cpu::info();
+        let cpu = manyhands_engine::adapters::cpu::info();
         let software = Info { kind: Kind::Software, name: "SwiftShader".into(), ..cpu.clone() };
         let gpu = Info { kind: Kind::VirtualGpu, name: "a".into(), ..cpu.clone() };
         let other = Info { name: "b".into(), index: 1, ..gpu.clone() };

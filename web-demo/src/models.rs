@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use manyhands::data::{Augmentation, ByteImages, Dataset, Factor, FillMode, InMemory, digits};
-use manyhands::internals::kernels::{
+use manyhands::layers::{Dense, Embedding, Gru};
+use manyhands::presets::{self, Size};
+use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential};
+use manyhands_engine::kernels::{
     Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, embedding, pooling, recurrent, reduce,
     softmax_cross_entropy,
 };
-use manyhands::internals::presets::{self, Size};
-use manyhands::layers::{Dense, Embedding, Gru};
-use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential};
 use ndarray::ArrayD;
 
 use crate::messages::ModelChoice;
@@ -184,8 +184,8 @@ pub fn answers(probabilities: &[f32]) -> (Vec<u8>, Vec<f32>) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use manyhands::internals::model::Objective;
-    use manyhands::internals::plan::{Command, Plan};
+    use manyhands::model::Objective;
+    use manyhands_engine::plan::{Command, Plan};
 
     use super::*;
     use crate::tasks::tests::tasks;

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::internals::adapters::{Request, gpu};
 use manyhands::{AdapterStatus, OpenAdapter, Trainer};
+use manyhands_engine::adapters::{Request, gpu};
 
 use crate::host::tell;
 use crate::logs::Place;

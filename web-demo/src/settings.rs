@@ -1,6 +1,6 @@
 //! Settings of a run, and of a rig that is predicted.
 
-use manyhands::internals::presets::{self, Size, digits};
+use manyhands::presets::{self, Size, digits};
 use manyhands::simulator::{AdapterSpec, HostSpec, RigConfig};
 use manyhands::{Error, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};

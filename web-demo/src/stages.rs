@@ -1,10 +1,10 @@
 //! A model in stages, as the simulator predicts it, for the page.
 
 use manyhands::Placement;
-use manyhands::internals::placer::rig::Pipeline;
-use manyhands::internals::plan::Pass;
-use manyhands::internals::scheduler::timeline::{Activity, Lane, Span};
+use manyhands::placer::rig::Pipeline;
+use manyhands::scheduler::timeline::{Activity, Lane, Span};
 use manyhands::simulator::Staged;
+use manyhands_engine::plan::Pass;
 use serde::Serialize;
 
 #[cfg(test)]
@@ -82,8 +82,8 @@ impl From<&Pipeline> for Pipelined {
 mod tests {
     use std::collections::BTreeSet;
 
-    use manyhands::internals::placer::rig::simulate_pipelines;
-    use manyhands::internals::presets;
+    use manyhands::placer::rig::simulate_pipelines;
+    use manyhands::presets;
     use manyhands::simulator::{RigConfig, simulate_model};
 
     use super::*;

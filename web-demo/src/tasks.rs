@@ -5,7 +5,7 @@ use std::sync::Arc;
 use manyhands::data::{
     Batch, ByteImages, Dataset, Field, Format, InMemory, Schema, Split, Text, TokenSettings, Vocabulary, digits,
 };
-use manyhands::internals::presets;
+use manyhands::presets;
 use manyhands::{Error, Result, Shape};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};

@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use manyhands::adapters::{Info, Kind};
-use manyhands::internals::bench::rig::{Data as Batches, Opening, RigAdapter, Turn};
-use manyhands::internals::bench::scaling::Job;
-use manyhands::internals::bench::workloads::Workload;
-use manyhands::internals::runtime::{self, Runtime};
 use manyhands::{
     BatchStatistics, Error, Fit, GradientCompression, Loss, Model, Optimizer, Result, Session, SplitMode, Trainer,
 };
+use manyhands_bench::rig::{Data as Batches, Opening, RigAdapter, Turn};
+use manyhands_bench::scaling::Job;
+use manyhands_bench::workloads::Workload;
+use manyhands_engine::runtime::{self, Runtime};
 
 use crate::cpu::opener;
 use crate::host::{self, tell};

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::{env, fs};
 
 use manyhands::adapters::{self, Kind};
-use manyhands::internals::adapters::cpu;
-use manyhands::internals::bench::scaling::{self, ScalingKind};
-use manyhands::internals::placer::rig::simulate_pipelines;
-use manyhands::internals::presets;
 use manyhands::logs::{AdapterLog, EpochLog as EngineEpoch, StepLog as EngineStep, Values};
+use manyhands::placer::rig::simulate_pipelines;
+use manyhands::presets;
 use manyhands::simulator::{self, RigConfig};
+use manyhands_bench::scaling::{self, ScalingKind};
+use manyhands_engine::adapters::cpu;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use async_channel::{Receiver, Sender};
 use js_sys::Function;
 use manyhands::adapters::{self, Info, Kind};
-use manyhands::internals::adapters::gpu;
-use manyhands::internals::placer::rig::simulate_pipelines;
-use manyhands::internals::simulator::simulate_steps;
+use manyhands::placer::rig::simulate_pipelines;
 use manyhands::simulator::RigConfig;
+use manyhands::simulator::simulate_steps;
 use manyhands::{Error, ErrorKind, Model, Result};
+use manyhands_engine::adapters::gpu;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, tell};

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use manyhands::adapters::Info;
-use manyhands::internals::adapters::cpu;
 use manyhands::{SplitMode, Trainer};
+use manyhands_engine::adapters::cpu;
 use manyhands_web_demo::models;
 use manyhands_web_demo::settings::{BatchNorm, Settings, Split};
 use manyhands_web_demo::tasks::{Data, Task};

@@ -64,7 +64,7 @@ enum System {
 
 /// Runs the digits on both systems: same losses on each choice of adapters, and files that go over.
 fn train(shell: &Shell, wine: &Wine<'_>, program: &Path) -> Result<()> {
-    cmd!(shell, "cargo build --locked --bin manyhands").quiet().run()?;
+    cmd!(shell, "cargo build --locked --package manyhands-cli").quiet().run()?;
     let here = crate::root().join("target/debug/manyhands");
     let folder = shell.create_temp_dir()?;
     let _inside = shell.push_dir(folder.path());

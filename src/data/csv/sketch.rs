@@ -6,16 +6,20 @@ use super::dialect::{Dialect, Head};
 use super::settings::{Column, ColumnKind, CsvSettings};
 use super::source::Source;
 use super::survey::Survey;
-pub(crate) use super::survey::{NoInput, Suspect};
+pub use super::survey::{NoInput, Suspect};
 use crate::Result;
 use crate::schema::TableColumn;
 
 /// A table at first sight.
 #[derive(Debug)]
-pub(crate) struct Sketch {
+pub struct Sketch {
+    /// Number of rows.
     pub rows: usize,
+    /// Character between cells.
     pub delimiter: char,
+    /// Decimal sign of numbers.
     pub decimal: char,
+    /// Its columns, in order.
     pub columns: Vec<ColumnSketch>,
     /// Names of the classes in the last column, where the first line has them.
     pub classes: Vec<String>,
@@ -23,8 +27,10 @@ pub(crate) struct Sketch {
 
 /// A column at first sight.
 #[derive(Debug)]
-pub(crate) struct ColumnSketch {
+pub struct ColumnSketch {
+    /// Its name and position.
     pub column: TableColumn,
+    /// Kind of its values.
     pub kind: ColumnKind,
     /// Reason for which it is no input by itself.
     pub no_input: Option<NoInput>,
@@ -36,7 +42,9 @@ pub(crate) struct ColumnSketch {
     pub n_values: Option<usize>,
     /// Whether all values are whole numbers.
     pub is_whole: bool,
+    /// Smallest number.
     pub lowest: f64,
+    /// Largest number.
     pub highest: f64,
 }
 
@@ -45,7 +53,7 @@ pub(crate) struct ColumnSketch {
 /// # Errors
 ///
 /// When it can't be read, or a line has another number of fields.
-pub(crate) fn sketch(path: &Path) -> Result<Sketch> {
+pub fn sketch(path: &Path) -> Result<Sketch> {
     let source = Source::open(path)?;
     let dialect = Dialect::of(&source, &CsvSettings::of_outputs(Vec::new()), None)?;
     let Survey { rows, columns } = Survey::of(&source, &dialect)?;

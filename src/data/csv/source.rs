@@ -85,7 +85,7 @@ impl Source {
 }
 
 /// Whether a text starts as UTF-16 does: spreadsheets save "Unicode text" so.
-pub(crate) fn is_utf16(start: &[u8]) -> bool {
+pub fn is_utf16(start: &[u8]) -> bool {
     UTF16.iter().any(|(mark, _)| start.starts_with(mark))
 }
 

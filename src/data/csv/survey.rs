@@ -70,7 +70,7 @@ struct Distinct(BTreeSet<u64>);
 
 /// Sign that a column names rows, and is no quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suspect {
+pub enum Suspect {
     /// Whole numbers that hardly ever repeat, in a column with the name of an id.
     Ids,
     /// All numbers from 0 or 1 on, shuffled.
@@ -81,11 +81,16 @@ pub(crate) enum Suspect {
 
 /// Reason why a column is no input unless it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum NoInput {
+pub enum NoInput {
+    /// Nearly every row has a text of its own.
     FreeText,
+    /// Whole numbers, nearly all different, as of rows.
     RowNumbers,
+    /// One value in all rows.
     OneValue,
+    /// No value in any row.
     NoValue,
+    /// Dates whose day and month can't be told apart.
     UnclearDate,
 }
 

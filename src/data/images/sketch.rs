@@ -12,7 +12,7 @@ use crate::Result;
 const MOST_FILES: usize = 500;
 
 /// Images at first sight.
-pub(crate) struct ImagesSketch {
+pub struct ImagesSketch {
     /// Height and width of some of them.
     pub sizes: Vec<(usize, usize)>,
     /// Whether all of these are gray.
@@ -26,7 +26,7 @@ pub(crate) struct ImagesSketch {
 /// # Errors
 ///
 /// When the folder can't be read, or has no sub-folder with an image; when no image can be read.
-pub(crate) fn look(folder: &Path) -> Result<ImagesSketch> {
+pub fn look(folder: &Path) -> Result<ImagesSketch> {
     let files: Vec<PathBuf> = class_folders(folder)?.0.into_iter().flat_map(|class| class.images).collect();
     let problems = problems(&files);
     let is_readable: Vec<bool> = problems.iter().map(Option::is_none).collect();

@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use super::super::speeds::Speeds;
 use super::{FEWEST, Probe, each, first_pass};
-use crate::adapters::Combining;
 use crate::error::Result;
 use crate::simulator::crowd::Crowding;
 use crate::timing::median;
+use manyhands_engine::adapters::Combining;
 
 /// Milliseconds for which adapters compute beside each other, and after which a single run of each is enough.
 const BESIDE_MS: f64 = 120.0;

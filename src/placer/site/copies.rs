@@ -3,12 +3,12 @@
 use super::super::chosen::ChosenStage;
 use super::super::speeds::Speeds;
 use super::Site;
-use crate::adapters::memory::Needed;
 use crate::error::Result;
 use crate::scheduler::Division;
 use crate::simulator::AdapterSpec;
 use crate::simulator::cost::Times;
 use crate::simulator::trial::Trial;
+use manyhands_engine::adapters::memory::Needed;
 
 /// Adapters that share nothing are left out if a step without them takes at most this part of what it takes with all: the scheduler excludes
 /// adapters by itself where measured steps show that others are faster, but does not open those that were left out.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::member::Loading;
 use super::{Presence, Rig};
-use crate::adapters::{Event, Fault, Kind, Request};
 use crate::error::{ErrorKind, Result};
 use crate::model::stages::Stage;
 use crate::plan::Plan;
+use manyhands_engine::adapters::{Event, Fault, Kind, Request};
 
 /// Longest wait for an adapter that loads a plan: some drivers compile for a minute.
 pub(super) const LIMIT_MS: f64 = 300_000.0;

@@ -1,7 +1,7 @@
 //! An adapter of a rig: its actor, its loaded plan, and whether it takes part.
 
-use crate::adapters::{ActorId, Handle};
 use crate::error::Error;
+use manyhands_engine::adapters::{ActorId, Handle};
 
 /// The status of an adapter of a rig.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]

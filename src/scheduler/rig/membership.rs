@@ -1,8 +1,8 @@
 //! Changes to a rig between steps: adapters that join and leave, and the status of each.
 
 use super::{AdapterStatus, Presence, Rig};
-use crate::adapters::Info;
 use crate::error::{Error, Result};
+use manyhands_engine::adapters::Info;
 
 impl Rig {
     /// Opens another adapter and loads the plan on it; returns its position.

@@ -15,12 +15,12 @@ use async_channel::{Receiver, Sender};
 use super::CpuFallback;
 use super::placement::Placer;
 use super::timeline::{Activity, Lane, Span, Timeline};
-use crate::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::stages::Stage;
 use crate::plan::{Layout, Pass, Plan, Role};
 use crate::processes::Group;
 use crate::runtime::Runtime;
+use manyhands_engine::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
 
 pub use member::AdapterStatus;
 pub(super) use member::{Member, Presence};

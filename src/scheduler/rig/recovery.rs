@@ -1,10 +1,10 @@
 //! Lost adapters: their record, their reopening, and the CPU adapter in their place.
 
 use super::{Member, Presence, Rig};
-use crate::adapters::{self, ActorId, Event};
 use crate::error::{Error, Result};
 use crate::scheduler::CpuFallback;
 use crate::scheduler::timeline::{Activity, Lane, Span};
+use manyhands_engine::adapters::{self, ActorId, Event};
 
 /// Time after which a lost adapter is opened again; doubled with each further loss.
 const BACK_OFF_MS: f64 = 5_000.0;

@@ -10,13 +10,13 @@ mod update;
 use std::sync::Arc;
 
 use super::rig::Rig;
-use crate::adapters::Request;
 use crate::error::Result;
 use crate::model::{Objective, Weights};
 use crate::optimizers::Optimizer;
 use crate::plan::{GradientCompression, Layout, Place, Places, Role, Scalars};
 use crate::runtime::threads;
 use crate::size::power_of_two;
+use manyhands_engine::adapters::Request;
 
 use super::{Part, Step};
 

@@ -1,10 +1,10 @@
 //! Batch statistics of several shards, merged by count, and the moving statistics that follow them.
 
 use super::State;
-use crate::adapters::Request;
 use crate::plan::{Command, Moving, Pass, Place, View};
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
+use manyhands_engine::adapters::Request;
 
 /// Merges `[mean, sum of squared deviations]` of several shards by their counts. A count of 0 adds nothing, whatever its
 /// values are. Returns the total count and the merged moments.

@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::adapters::Request;
 use crate::kernels::rounding::single;
 use crate::kernels::{Call, clip, ema};
 use crate::model::{CLIP_CONTROL, PENALTIES};
 use crate::optimizers::{Clipping, Optimizer, UpdateRule};
 use crate::plan::{Plan, Role, Scalars};
 use crate::runtime::threads;
+use manyhands_engine::adapters::Request;
 
 use super::State;
 use crate::scheduler::rig::Rig;

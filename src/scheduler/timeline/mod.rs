@@ -5,8 +5,8 @@ mod trace;
 
 use serde::Serialize;
 
-use crate::adapters::Timing;
 use crate::plan::Pass;
+use manyhands_engine::adapters::Timing;
 
 pub use summary::{AdapterTime, HostTime, TimeSummary};
 
@@ -326,7 +326,7 @@ mod tests {
         timeline.name_adapter(0, "one");
         timeline.start(0.0, Tracing::On);
         let run = RunOf { adapter_idx: 0, pass: Pass::Train, step: Some(4), task: None, rows: 8 };
-        let weights = crate::adapters::Writes { start_ms: 1.0, ms: 2.0 };
+        let weights = manyhands_engine::adapters::Writes { start_ms: 1.0, ms: 2.0 };
         let timing = Timing {
             start_ms: 10.0,
             upload_ms: 1.0,

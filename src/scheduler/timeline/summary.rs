@@ -138,12 +138,13 @@ impl TimeSummary {
         per_second(self.rows, self.ms)
     }
 
-    pub(crate) fn part(&self, ms: f64) -> f64 {
+    /// Part of the whole time that some milliseconds are.
+    pub fn part(&self, ms: f64) -> f64 {
         ms / self.ms.max(1e-3)
     }
 
     /// The host's activities, each with its part of the whole time; parts below half a percent are left out.
-    pub(crate) fn host_parts(&self) -> Vec<(&'static str, f64)> {
+    pub fn host_parts(&self) -> Vec<(&'static str, f64)> {
         let host = &self.host;
         let parts = [
             ("waiting for adapters", host.adapters_ms),

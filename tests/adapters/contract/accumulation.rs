@@ -1,9 +1,9 @@
 //! Gradients of several runs that an adapter adds.
 
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::{Accumulation, GradientCompression};
 use manyhands::layers::{Activation, Dense};
+use manyhands::model::Objective;
 use manyhands::{Loss, Model, Optimizer, Sequential};
+use manyhands_engine::plan::{Accumulation, GradientCompression};
 
 use super::*;
 

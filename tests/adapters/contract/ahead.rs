@@ -38,7 +38,7 @@ fn load(rig: &Rig, rows: usize) {
 }
 
 /// The answer to a run with these parameters, behind all that it sends; gives its times.
-fn answered(rig: &Rig, rows: usize, step: u64, parameters: [f32; 3]) -> manyhands::internals::adapters::Timing {
+fn answered(rig: &Rig, rows: usize, step: u64, parameters: [f32; 3]) -> manyhands_engine::adapters::Timing {
     let doubled = doubled(&input(rows));
     let shifted: Vec<f32> = doubled.iter().map(|d| d + LONG as f32).collect();
     for (command, expected) in [(2, sums(&doubled)), (3, doubled), (LONG + 4, shifted.clone())] {

@@ -1,10 +1,10 @@
 //! Memory that is counted before it is taken.
 
-use manyhands::internals::adapters::memory;
-use manyhands::internals::model::Objective;
-use manyhands::internals::plan::{Accumulation, GradientCompression};
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, Lstm};
+use manyhands::model::Objective;
 use manyhands::{Loss, Model, Optimizer, Sequential};
+use manyhands_engine::adapters::memory;
+use manyhands_engine::plan::{Accumulation, GradientCompression};
 
 use super::*;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
-use manyhands::internals::adapters::Event;
-use manyhands::internals::kernels::halves;
-use manyhands::internals::plan::{Accumulation, Exchange, GradientCompression, Plan, When};
-use manyhands::internals::runtime::Task;
+use manyhands_engine::adapters::Event;
+use manyhands_engine::kernels::halves;
+use manyhands_engine::plan::{Accumulation, Exchange, GradientCompression, Plan, When};
+use manyhands_engine::runtime::Task;
 
 use super::*;
 

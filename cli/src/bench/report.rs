@@ -1,0 +1,332 @@
+//! `manyhands bench report`: every measurement of a machine, as a page and as JSON without anything about its owner.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use manyhands::adapters::{Info, MemoryLimits};
+use manyhands::{BatchStatistics, Error, GradientCompression, Result, SplitMode};
+use manyhands_bench::kernels::{self, AdapterKernels, KernelSettings};
+use manyhands_bench::report::{About, Report};
+use manyhands_bench::rig::{Data, RigAdapter};
+use manyhands_bench::scaling::{self, Curve};
+use manyhands_bench::steps::{self, RigSteps};
+use manyhands_bench::{Settings, workloads};
+use manyhands_engine::files::FileKind;
+use manyhands_engine::runtime::{self, Runtime};
+
+use super::super::AdapterChoice;
+use super::super::doctor;
+use super::super::doctor::judge::{Level, judge};
+use super::super::terminal::Terminal;
+use super::faults::{self, Faults};
+use super::findings::findings;
+use super::measured::{CheckedAdapter, LeftOut, Measured};
+use super::page;
+use super::torch::{self, Torch};
+use super::{prepare_files, write};
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Adapters to measure, as for training [default: all of this machine].
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    /// Minutes that it may take. What would take longer is left out, and named.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes)]
+    minutes: f64,
+    /// Name of the two files, to which `.html` and `.json` are added.
+    #[arg(long, short, value_name = "NAME", default_value = "bench-report")]
+    output: PathBuf,
+}
+
+fn minutes(text: &str) -> std::result::Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_| "needs a number of minutes".to_owned())?;
+    if minutes.is_finite() && minutes >= 0.0 { Ok(minutes) } else { Err("needs 0 or more minutes".into()) }
+}
+
+/// Rounds of each part, and counted steps of a turn.
+const ROUNDS: u32 = 3;
+const STEPS: u32 = 4;
+/// Steps of a rig in all rounds, those that only warm it up included.
+const ALL_STEPS: f64 = 24.0;
+/// Part of its fastest product's speed that a step reaches at least on most adapters.
+const LEAST_OF_PRODUCT: f64 = 0.25;
+/// The kernel whose speed tells whether a model's steps are quick enough.
+const PRODUCT: &str = "dense.forward";
+/// Part of the time for kernels beside their definitions.
+const FOR_CHECKS: f64 = 0.3;
+/// Parts of the time up to which steps of models, several adapters and PyTorch are measured.
+const FOR_STEPS: f64 = 0.5;
+const FOR_SCALING: f64 = 0.7;
+const FOR_TORCH: f64 = 0.8;
+/// Part of the time up to which rounds of kernels begin. They come last, since on a slow adapter each takes a minute or two.
+const FOR_KERNELS: f64 = 0.9;
+/// Models whose steps are measured, the most telling first, and those of which several adapters are measured.
+const MODELS: [&str; 7] = ["mlp", "cnn", "lstm", "gpt_mini", "mobilenet_v2", "resnet18", "vgg11"];
+const SCALED: [&str; 3] = ["cnn", "mlp", "resnet18"];
+
+/// Measures, and writes the page and the JSON.
+pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
+    let [page, json] = ["html", "json"].map(|end| with_end(&args.output, end));
+    prepare_files(&[(&page, FileKind::Page), (&json, FileKind::Report)])?;
+    let list = args.adapters.or_all()?;
+    terminal.note(format_args!(
+        "this takes up to {} minutes, up to 1 GB of memory on each adapter and 3 GB of main memory; end other programs first",
+        args.minutes
+    ));
+    let members: Vec<RigAdapter> = list.iter().cloned().map(RigAdapter::from).collect();
+    let report = Report {
+        about: About::new("report", &members, ROUNDS),
+        measured: Sitting::begin(args.minutes, list, terminal).measure()?,
+    };
+    let told = &report.measured;
+    write(&page, FileKind::Page, &page::page(&report))?;
+    write(&json, FileKind::Report, &report.json()?)?;
+    doctor::tell(&told.machine, &told.findings, terminal);
+    for LeftOut { what, why } in &told.left_out {
+        terminal.line(format_args!("left out: {what}: {why}"));
+    }
+    terminal.line(format_args!("report in `{}` and `{}`", page.display(), json.display()));
+    match told.findings.iter().filter(|finding| finding.level == Level::Wrong).count() {
+        0 => Ok(()),
+        wrong => Err(Error::adapter(
+            "this machine",
+            format!("needs all adapters to compute right, but has {wrong} findings that say otherwise"),
+            "the report says what to do",
+        )),
+    }
+}
+
+/// Adds an end to a name, which may have a dot.
+fn with_end(name: &Path, end: &str) -> PathBuf {
+    let mut name = name.as_os_str().to_owned();
+    name.push(".");
+    name.push(end);
+    name.into()
+}
+
+/// A measurement that has a limit of time.
+struct Sitting<'a> {
+    terminal: &'a Terminal,
+    clock: Arc<dyn Runtime>,
+    begin_ms: f64,
+    minutes: f64,
+    list: Vec<Info>,
+    left_out: Vec<LeftOut>,
+    /// Models whose steps were measured, and the seconds that it took.
+    took: Vec<(&'static str, f64)>,
+}
+
+impl<'a> Sitting<'a> {
+    fn begin(minutes: f64, list: Vec<Info>, terminal: &'a Terminal) -> Self {
+        let clock = runtime::system();
+        Self { terminal, begin_ms: clock.now_ms(), clock, minutes, list, left_out: Vec::new(), took: Vec::new() }
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.clock.now_ms() - self.begin_ms) / 1e3
+    }
+
+    /// Seconds until a part of the time is over.
+    fn left(&self, part: f64) -> f64 {
+        part * 60.0 * self.minutes - self.seconds()
+    }
+
+    fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.left_out.push(LeftOut { what: what.into(), why: why.into() });
+    }
+
+    fn note(&self, text: &str) {
+        if !self.terminal.is_quiet() {
+            self.terminal.note(format_args!("{:4.0} s  {text}", self.seconds()));
+        }
+    }
+
+    /// The result of a part; one that fails is left out.
+    fn kept<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(result) => Some(result),
+            Err(error) => {
+                let text = error.to_string();
+                self.leave_out(what, text.split("\n  help:").next().unwrap_or_default());
+                None
+            }
+        }
+    }
+
+    fn measure(mut self) -> Result<Measured> {
+        let machine = doctor::examine(&self.list, &MemoryLimits::default(), self.terminal)?;
+        let mut findings_of = judge(&machine);
+        let checked = self.checked();
+        for index in findings_of.iter().filter(|finding| finding.level == Level::Wrong).filter_map(|it| it.adapter) {
+            self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(index)), "its results are wrong");
+            self.list.retain(|info| info.index != index);
+        }
+        let products = self.products();
+        let steps = self.steps(&products)?;
+        let scaling = self.scaling(&products)?;
+        let faults = self.faults();
+        let torch = self.torch();
+        let kernels = self.kernels();
+        let (seconds, minutes) = (self.seconds(), self.minutes);
+        let left_out = self.left_out;
+        let mut measured = Measured {
+            machine,
+            findings: Vec::new(),
+            checked,
+            kernels,
+            steps,
+            scaling,
+            faults,
+            torch,
+            left_out,
+            seconds,
+            minutes,
+        };
+        findings_of.extend(findings(&measured));
+        measured.findings = findings_of;
+        Ok(measured)
+    }
+
+    /// All kernels beside their definitions.
+    fn checked(&mut self) -> Vec<CheckedAdapter> {
+        let mut all = Vec::new();
+        for info in self.list.clone() {
+            let what = format!("kernels of `{}` beside their definitions", info.name);
+            if self.left(FOR_STEPS) <= 0.0 {
+                self.leave_out(what, "no time is left");
+                continue;
+            }
+            self.note(&what);
+            #[allow(clippy::cast_precision_loss, reason = "few adapters")]
+            let limit_ms = 60e3 * FOR_CHECKS * self.minutes / self.list.len() as f64;
+            let checked = pollster::block_on(kernels::check_all(&info, limit_ms));
+            if let Some(checked) = self.kept(&what, checked) {
+                if checked.kernels < checked.of {
+                    let why = format!("only {} of {} were tried in that time", checked.kernels, checked.of);
+                    self.leave_out(&what, why);
+                }
+                all.push(CheckedAdapter { adapter: info.index, name: info.name.clone(), checked });
+            }
+        }
+        all
+    }
+
+    /// Times of products, which tell how long steps take.
+    fn products(&mut self) -> Vec<AdapterKernels> {
+        self.timed("speed of products", PRODUCT, 1, FOR_STEPS)
+    }
+
+    /// Times of single kernels.
+    fn kernels(&mut self) -> Vec<AdapterKernels> {
+        self.timed("speed of single kernels", "", ROUNDS, FOR_KERNELS)
+    }
+
+    /// Times of the kernels with `only` in their names; each adapter has as much of the time up to `until` as every other.
+    #[allow(clippy::cast_precision_loss, reason = "few adapters")]
+    fn timed(&mut self, what: &str, only: &str, rounds: u32, until: f64) -> Vec<AdapterKernels> {
+        let mut all = Vec::new();
+        for (n_done, info) in self.list.clone().into_iter().enumerate() {
+            let what = format!("{what} of `{}`", info.name);
+            let left = self.left(until);
+            if left <= 0.0 {
+                self.leave_out(what, "no time is left");
+                continue;
+            }
+            let limit_ms = 1e3 * left / (self.list.len() - n_done) as f64;
+            let settings = KernelSettings { adapters: vec![info], only: only.to_owned(), rounds, limit_ms };
+            let report = pollster::block_on(kernels::measure(&settings, |text| self.note(text)));
+            all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.kernels));
+        }
+        all
+    }
+
+    fn settings(&self, model: &str) -> Settings {
+        Settings {
+            members: self.list.iter().cloned().map(RigAdapter::from).collect(),
+            models: vec![model.to_owned()],
+            rounds: ROUNDS,
+            steps: STEPS,
+            batch_size: None,
+            data: Data::Synthetic,
+            split: SplitMode::Learned,
+            gradient_compression: GradientCompression::None,
+            batch_statistics: BatchStatistics::Shard,
+            micro_batches: 1,
+        }
+    }
+
+    /// Seconds that the steps of a model take at most on each adapter alone: as they did, else by the products of each adapter.
+    fn seconds_of(&self, model: &str, products: &[AdapterKernels]) -> Result<f64> {
+        if let Some((_, seconds)) = self.took.iter().find(|(measured, _)| *measured == model) {
+            return Ok(*seconds);
+        }
+        let gflop = workloads::by_name(model)?.gflop()?;
+        let each = products.iter().map(|products| {
+            let rates = products.kernels.iter().filter_map(|timed| timed.gflop_per_s);
+            gflop / (LEAST_OF_PRODUCT * rates.fold(f64::MIN_POSITIVE, f64::max))
+        });
+        Ok(if products.is_empty() { f64::INFINITY } else { ALL_STEPS * each.sum::<f64>() })
+    }
+
+    /// Training steps of each adapter alone, and of all together.
+    fn steps(&mut self, products: &[AdapterKernels]) -> Result<Vec<RigSteps>> {
+        let mut all = Vec::new();
+        for model in MODELS {
+            let what = format!("training steps of {model}");
+            if self.seconds_of(model, products)? > self.left(FOR_STEPS) {
+                self.leave_out(what, "they would take too long");
+                continue;
+            }
+            let before = self.seconds();
+            let report = pollster::block_on(steps::measure(&self.settings(model), |text| self.note(text)));
+            self.took.push((model, self.seconds() - before));
+            all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.rigs));
+        }
+        Ok(all)
+    }
+
+    /// Speed of one to all adapters.
+    #[allow(clippy::cast_precision_loss, reason = "few adapters")]
+    fn scaling(&mut self, products: &[AdapterKernels]) -> Result<Vec<Curve>> {
+        let mut all = Vec::new();
+        if self.list.len() < 2 {
+            self.leave_out("several adapters together", "there is only one");
+            return Ok(all);
+        }
+        for model in SCALED {
+            let what = format!("one to {} adapters with {model}", self.list.len());
+            // Each alone, and 2 to N of them with a batch that stays and with one that grows.
+            let turns = 1.0 + 2.0 * (self.list.len() - 1) as f64;
+            if turns * self.seconds_of(model, products)? > self.left(FOR_SCALING) {
+                self.leave_out(what, "they would take too long");
+                continue;
+            }
+            let report = pollster::block_on(scaling::measure(&self.settings(model), |text| self.note(text)));
+            all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.curves));
+        }
+        Ok(all)
+    }
+
+    fn faults(&mut self) -> Option<Faults> {
+        let what = "adapters that are lost during steps";
+        if self.left(1.0) <= 0.0 {
+            self.leave_out(what, "no time is left");
+            return None;
+        }
+        self.note(what);
+        let faults = faults::measure(&self.list);
+        self.kept(what, faults)
+    }
+
+    fn torch(&mut self) -> Option<Torch> {
+        let what = "PyTorch beside it";
+        if self.left(FOR_TORCH) <= 0.0 {
+            self.leave_out(what, "no time is left");
+            return None;
+        }
+        self.note(what);
+        let result = torch::measure(self.left(FOR_TORCH));
+        self.kept(what, result)
+    }
+}

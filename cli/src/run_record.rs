@@ -1,0 +1,134 @@
+//! Files of a run in its folder, beside log and checkpoint: settings, the best model, results, the report.
+
+use std::path::{Path, PathBuf};
+
+use manyhands::callbacks::{ModelCheckpoint, Monitor};
+use manyhands::data::Description;
+use manyhands::{Error, ErrorKind, Fit, History, Loss, Model, Result, Trainer};
+use manyhands_engine::files::{self, FileKind};
+
+use super::adapters::kind;
+use super::baseline::Baseline;
+use super::report::judge::judge;
+use super::report::results::{AdapterFacts, End, Failure, How, Results};
+use super::report::{best_of_log, write_page};
+use super::run_folder::RunFolder;
+
+/// The record of a run while it goes on.
+pub struct RunRecord {
+    folder: RunFolder,
+    results: Results,
+    best: ModelCheckpoint,
+}
+
+/// A run as it begins.
+pub struct Facts<'a> {
+    /// Text of its settings.
+    pub settings: String,
+    /// Arguments of the command.
+    pub arguments: &'a [String],
+    pub data_folder: Option<&'a Path>,
+    pub trainer: &'a Trainer,
+    pub fit: &'a Fit,
+    pub seed: u64,
+    /// The number that chooses the best model.
+    pub monitor: Monitor,
+    pub described: &'a [Description],
+    pub is_resumed: bool,
+}
+
+impl RunRecord {
+    /// Writes settings and facts. The run's adapters and log are open.
+    pub fn begin(folder: RunFolder, facts: &Facts<'_>) -> Result<Self> {
+        let &Facts { trainer, fit, ref monitor, .. } = facts;
+        files::write(&folder.settings(), FileKind::RunSettings, |out| out.write_all(facts.settings.as_bytes()))?;
+        let adapters = trainer.open_adapters().into_iter().map(|adapter| AdapterFacts {
+            name: adapter.info.name,
+            kind: kind(adapter.info.kind).into(),
+            backend: adapter.info.backend,
+            driver: adapter.info.driver,
+            bytes: adapter.bytes,
+        });
+        let results = Results {
+            command: facts.arguments.to_vec(),
+            data_folder: facts.data_folder.map(|folder| folder.to_string_lossy().into_owned()),
+            seed: facts.seed,
+            epochs: fit.epochs,
+            batch_size: fit.batch_size,
+            adapters: adapters.collect(),
+            parameters: trainer.model().n_parameters(),
+            layers: trainer.model().summary(),
+            data: facts.described.iter().map(|data| format!("{data:.100}")).collect(),
+            monitor: monitor.name.clone(),
+            mode: monitor.mode,
+            ..Results::begin()
+        };
+        let earlier = Results::read(&folder.results()).ok();
+        // Where it was chosen by another number, or in the other direction, any other epoch is better.
+        let monitored_after = match earlier.filter(|_| facts.is_resumed) {
+            Some(earlier) if earlier.was_chosen_by(monitor) => earlier.monitored_after,
+            Some(_) => trainer.progress().epoch,
+            None => 0,
+        };
+        let results = Results { monitored_after, ..results };
+        results.write(&folder.results())?;
+        let mut best = ModelCheckpoint::new(folder.best(), monitor.clone());
+        if facts.is_resumed
+            && folder.best().is_file()
+            && let Some(value) = best_of_log(&folder, monitored_after, monitor)?
+        {
+            best = best.initial_value_threshold(value);
+        }
+        Ok(Self { folder, results, best })
+    }
+
+    /// The callback that keeps the best model.
+    pub fn best(&mut self) -> &mut ModelCheckpoint {
+        &mut self.best
+    }
+
+    /// Writes results and report of a run that an error ended: what it did until then. The error itself is what the
+    /// user gets.
+    pub fn give_up(&mut self, error: &Error) {
+        let may_pass = matches!(error.kind(), ErrorKind::File | ErrorKind::Adapter | ErrorKind::AdapterLost);
+        self.results.failure = Some(Failure { text: error.to_string(), may_pass });
+        let written = self.results.write(&self.folder.results()).and_then(|()| write_page(&self.folder));
+        if let Err(error) = written {
+            log::debug!("no report: {error}");
+        }
+    }
+
+    /// Judges the best model, and writes results and report. Gives the report's path.
+    pub fn end(
+        mut self,
+        trainer: &mut Trainer,
+        fit: &Fit,
+        losses: &[Loss],
+        history: &History,
+        baseline: Option<Baseline>,
+    ) -> Result<PathBuf> {
+        let how = match (history.is_interrupted, trainer.progress().is_finished) {
+            (true, _) => How::Interrupted,
+            (_, true) => How::StoppedEarly,
+            _ => How::Finished,
+        };
+        let step = trainer.progress().step;
+        let (time, judgements) = (history.time.clone(), Vec::new());
+        let mut end = End { how, step, time, best: None, baseline, rows: 0, judgements };
+        // Whoever interrupts a run does not want to wait.
+        if how != How::Interrupted
+            && let Some(validation) = &fit.validation
+        {
+            if self.best.best_value().is_some() && self.folder.best().is_file() {
+                trainer.set_weights(Model::load(self.folder.best())?.weights)?;
+            }
+            end.rows = validation.len();
+            end.best = Some(trainer.evaluate(validation.clone(), fit.batch_size)?.prefixed("val_"));
+            end.judgements = judge(trainer, losses, validation, fit.batch_size)?;
+        }
+        self.results.end = Some(end);
+        self.results.write(&self.folder.results())?;
+        write_page(&self.folder)?;
+        Ok(self.folder.report())
+    }
+}

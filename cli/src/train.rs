@@ -1,0 +1,687 @@
+//! `manyhands train`.
+
+mod batch_size;
+mod files;
+mod trial;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use manyhands::adapters::{Info, Kind};
+use manyhands::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monitor};
+use manyhands::data::{ClassWeighted, Dataset, Description};
+use manyhands::logs::{CsvLog, JsonLog, TensorBoard, Values};
+use manyhands::processes::Group;
+use manyhands::schema::Place;
+use manyhands::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
+use manyhands_engine::files as written;
+use manyhands_engine::shown::thousands;
+
+use super::baseline::Baseline;
+use super::interrupt::Interrupt;
+use super::learning_rate::{self, RangeTest};
+use super::progress::{Progress, in_use};
+use super::report::write_rates;
+use super::run_folder::RunFolder;
+use super::run_record::{Facts, RunRecord};
+use super::settings::{Change, DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
+use super::terminal::{Terminal, check_file, make_folder_of};
+use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
+use files::Files;
+pub use trial::Trial;
+
+#[derive(Args, Default)]
+pub struct TrainArgs {
+    /// Settings file; without one, a small network learns to read handwritten digits.
+    config: Option<PathBuf>,
+    /// Print the settings of the digits, to copy from, and end.
+    #[arg(long)]
+    print_config: bool,
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    #[command(flatten)]
+    memory: MemoryChoice,
+    /// Split of each batch: `learned` from speed, `even`, or proportions such as `3:1`.
+    #[arg(long, value_parser = parse_split)]
+    split: Option<SplitMode>,
+    /// Repeat the splits of another run from the log that it wrote with `--json`: gives the same bits.
+    #[arg(long, value_name = "FILE", conflicts_with = "split")]
+    split_from: Option<PathBuf>,
+    /// Train up to this epoch, counted from the start of the run.
+    #[arg(long, value_parser = at_least_one)]
+    epochs: Option<usize>,
+    /// Rows of a batch, over all adapters.
+    #[arg(long, value_parser = at_least_one)]
+    batch_size: Option<usize>,
+    /// Learning rate before any schedule.
+    #[arg(long)]
+    learning_rate: Option<f32>,
+    /// Seed of initial weights, shuffling and dropout.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Folder at which the data's paths start, in place of the current folder.
+    #[arg(long, value_name = "FOLDER")]
+    data_folder: Option<PathBuf>,
+    /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html` [default: `runs/1`,
+    /// `runs/2` and so on].
+    #[arg(long, value_name = "FOLDER", conflicts_with = "save")]
+    run: Option<PathBuf>,
+    /// File to save the run to, after each epoch and at the end, without a run folder [default with `--resume FILE`: that
+    /// file].
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Save after each so many steps, too.
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
+    save_every: Option<usize>,
+    /// Replace the files of an earlier run.
+    #[arg(long)]
+    overwrite: bool,
+    /// Resume a saved run [default: that of `--run` or `--save`, else the latest in `runs`]. Logs are continued.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    resume: Option<Option<PathBuf>>,
+    /// Write a line of JSON for each step and each epoch.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a line of CSV for each epoch.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the numbers of each epoch for TensorBoard.
+    #[arg(long, value_name = "FOLDER")]
+    tensorboard: Option<PathBuf>,
+    /// Write a trace of all work; <https://ui.perfetto.dev> shows it.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Slow an adapter down, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
+    #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
+    throttle: Vec<(usize, f64)>,
+    /// Train 100 steps while the learning rate rises from 1e-6 to 3, suggest a rate, write the curve to a page, and end
+    /// [default file: learning-rate.html].
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "learning-rate.html")]
+    #[arg(conflicts_with_all = ["run", "save", "resume", "dry_run", "json", "csv", "trace", "tensorboard"])]
+    find_learning_rate: Option<PathBuf>,
+    /// Train some steps with batches of more and more rows on each adapter, alone; show memory and speed of each size, the largest
+    /// that fits, and the smallest with 95 % of the best speed; and end. Writes nothing.
+    #[arg(long, conflicts_with_all = ["find_learning_rate", "run", "save", "resume", "dry_run", "json", "csv", "trace"])]
+    #[arg(conflicts_with_all = ["tensorboard", "batch_size", "throttle"])]
+    find_batch: bool,
+    /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing; files of an earlier run are
+    /// no hindrance.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// An adapter's position, and the factor by which it is slowed down.
+pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
+    let parsed = text.split_once('=').and_then(|(idx, factor)| Some((idx.parse().ok()?, factor.parse().ok()?)));
+    match parsed {
+        Some((idx, factor)) if (1.0..=1e6).contains(&factor) => Ok((idx, factor)),
+        _ => Err("an adapter's position and a factor from 1 up are needed, such as `1=4`".into()),
+    }
+}
+
+impl TrainArgs {
+    /// The settings file: the one that is named, or that of the folder of the resumed run.
+    fn config_file(&self) -> Option<PathBuf> {
+        let own = || self.resumed_folder().map(|folder| folder.settings()).filter(|file| file.is_file());
+        self.config.clone().or_else(own)
+    }
+
+    /// The folder of the run that goes on, as far as flags name it.
+    fn resumed_folder(&self) -> Option<RunFolder> {
+        let named = self.run.as_ref().filter(|_| matches!(self.resume, Some(None))).map(RunFolder::new);
+        named.or_else(|| self.latest())
+    }
+
+    /// Whether no file and no folder is named to which the run goes.
+    fn is_numbered(&self) -> bool {
+        let is_search = self.find_learning_rate.is_some() || self.find_batch;
+        self.run.is_none() && self.save.is_none() && !is_search && !matches!(self.resume, Some(Some(_)))
+    }
+
+    /// The numbered run that goes on, since none is named.
+    fn latest(&self) -> Option<RunFolder> {
+        if !self.is_numbered() || self.resume.is_none() {
+            return None;
+        }
+        let settings = self.config.as_deref().map(written::read_text).transpose();
+        // A file that can't be read is refused where it is read for itself.
+        RunFolder::latest(settings.ok()?.as_deref())
+    }
+
+    fn save_settings(&self, files: &Files) -> Option<SaveSettings> {
+        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
+        let save = files.save.as_ref().map(SaveSettings::new);
+        save.map(|save| save.every_steps(every_steps).existing(files.existing))
+    }
+
+    /// Changes of the settings by flags.
+    fn changes(&self, seed: u64) -> Vec<Change> {
+        let text = |text: &str| toml::Value::String(text.to_owned()).to_string();
+        let split = self.split.as_ref().and_then(|split| match split {
+            SplitMode::Learned => Some("learned".to_owned()),
+            SplitMode::Even => Some("even".to_owned()),
+            SplitMode::Fixed(parts) => Some(parts.iter().map(f64::to_string).collect::<Vec<_>>().join(":")),
+            SplitMode::Recorded(_) => None,
+        });
+        let training = [
+            ("epochs", self.epochs.map(|epochs| epochs.to_string())),
+            ("batch_size", self.batch_size.map(|rows| rows.to_string())),
+            ("seed", Some(seed.to_string())),
+            ("split", split.map(|split| text(&split))),
+            ("adapters", self.adapters.adapters.as_deref().map(text)),
+            ("memory", self.memory.memory.as_ref().map(|limits| text(&limits.to_string()))),
+        ];
+        let training = training.into_iter().filter_map(|(key, value)| Some(("training", key, value?)));
+        // The shortest text that means the same, with a point or an exponent.
+        let rate = self.learning_rate.map(|rate| ("optimizer", "learning_rate", format!("{rate:?}")));
+        training.chain(rate).collect()
+    }
+
+    /// The settings, overridden by the flags.
+    fn settings(&self) -> Result<Settings> {
+        if let Some(folder) = self.resumed_folder() {
+            folder.check_files()?;
+        }
+        let mut settings = Settings::of(self.config_file().as_deref())?;
+        settings.start_paths_at(self.data_folder.as_deref());
+        let training = &mut settings.training;
+        training.epochs = self.epochs.map_or(training.epochs, |epochs| epochs as u64);
+        training.batch_size = self.batch_size.unwrap_or(training.batch_size);
+        training.seed = self.seed.or(training.seed);
+        training.split = self.split.clone().unwrap_or(training.split.clone());
+        if let Some(rate) = self.learning_rate {
+            if !settings.schedule.starts_from_rate() {
+                return Err(Error::setting("`--learning-rate`", OTHER_RATES, OTHER_RATES_HELP));
+            }
+            settings.optimizer = settings.optimizer.with_learning_rate(rate);
+        }
+        Ok(settings)
+    }
+}
+
+/// All that a run needs, checked, with the adapters open.
+struct Run {
+    trainer: Trainer,
+    train: Arc<dyn Dataset>,
+    fit: Fit,
+    losses: Vec<Loss>,
+    seed: u64,
+    early_stopping: Option<EarlyStopping>,
+    /// The number that chooses the best model, if it was named.
+    objective: Option<Monitor>,
+    /// The adapters of the settings file.
+    adapters: Option<String>,
+    /// Epochs and steps before the resumed run.
+    done: Option<(u64, u64)>,
+    /// The data, in words.
+    described: Vec<Description>,
+}
+
+/// Trains. `arguments` are those of the command. Returns the exit status for a signal, if one came.
+pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
+    if args.print_config {
+        terminal.verbatim(DIGITS.trim_end());
+        return Ok(None);
+    }
+    check_launcher(group)?;
+    let settings = args.settings()?;
+    group.set_limit_s(settings.training.process_timeout);
+    let files = Files::of(args, &settings).in_process(group);
+    if let Some(page) = &args.find_learning_rate {
+        group.refuse("`--find-learning-rate`", "start one process")?;
+        return find_learning_rate((args, &files), settings, page, terminal);
+    }
+    if args.find_batch {
+        group.refuse("`--find-batch`", "start one process")?;
+        return batch_size::find((args, &files), settings, terminal);
+    }
+    if group.is_first() {
+        files.check(args, &settings)?;
+        match files.check_existing() {
+            Ok(()) if args.dry_run => {}
+            Ok(()) => files.written().iter().try_for_each(|file| make_folder_of(file))?,
+            Err(error) if args.dry_run => terminal.note(format_args!("warning: a run needs more: {error}")),
+            Err(error) => return Err(error),
+        }
+    }
+    let chosen = choose(args, &settings)?;
+    let (mut run, settings) = prepare(args, &files, settings, chosen, terminal, group)?;
+    if let Some(reason) = finished(&run) {
+        terminal.line(reason);
+        return Ok(None);
+    }
+    let interrupt = Interrupt::catch(run.fit.stop.clone(), terminal)?;
+    if args.dry_run {
+        open_adapters(&mut run, args, terminal)?;
+        terminal.line(plan(&run));
+        return Ok(None);
+    }
+    // Processes that differ leave no folder behind.
+    pollster::block_on(run.trainer.check_alike(run.train.as_ref(), &run.fit))?;
+    let files = if group.is_first() { files.numbered()? } else { files };
+    run.fit.save = args.save_settings(&files).filter(|_| group.is_first());
+    if let Err(error) = open_adapters(&mut run, args, terminal) {
+        drop(run);
+        files.leave();
+        return Err(error);
+    }
+    train(run, &settings, (args, &files), arguments, terminal)?;
+    Ok(interrupt.status())
+}
+
+/// Refuses to be one of several processes of `mpirun` that this program can't join: each would train the whole for itself.
+fn check_launcher(group: &Group) -> Result<()> {
+    // Set by Open MPI, and by MPICH and MS-MPI.
+    let told =
+        ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
+    match told.filter(|size| *size > 1 && group.is_alone()) {
+        None => Ok(()),
+        Some(size) => Err(Error::setting(
+            format!("training in {size} processes of MPI"),
+            "needs a program with MPI, but this one is built without it",
+            "build it with `cargo install --path cli --features mpi` (docs/guide/machines.md), or start one process",
+        )),
+    }
+}
+
+/// Trains on open adapters, and writes what the run gives.
+fn train(
+    mut run: Run,
+    settings: &Settings,
+    (args, files): (&TrainArgs, &Files),
+    arguments: &[String],
+    terminal: &Terminal,
+) -> Result<()> {
+    let mut logs = Logs::open(&run, args, files)?;
+    let mut record = begin_record(&run, args, files, settings.as_run(&args.changes(run.seed)), arguments)?;
+    let n_adapters = run.trainer.open_adapters().len();
+    let mut progress = Progress::new(terminal, run.fit.epochs, n_adapters);
+    let history = fit(&mut run, &mut logs, record.as_mut().map(RunRecord::best), &mut progress);
+    progress.finish();
+    if let (Err(error), Some(record)) = (&history, &mut record) {
+        record.give_up(error);
+        if let Some(folder) = files.folder.as_ref().filter(|_| files.is_numbered) {
+            terminal.note(format_args!("what the run gave until then is in `{}`", folder.path().display()));
+        }
+    }
+    let history = history?;
+    let is_told = run.trainer.group().is_first() && (record.is_some() || !terminal.is_quiet());
+    let baseline = if is_told { run.baseline(&history) } else { None };
+    report(&mut run, files, terminal, &history, baseline.as_ref())?;
+    if let Some(record) = record {
+        run.trainer.leave_group();
+        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history, baseline)?;
+        if !terminal.is_quiet() {
+            terminal.line(format_args!("report in `{}`", page.display()));
+        }
+        show_best(&run, files, terminal);
+    }
+    Ok(())
+}
+
+/// Says where the best model is, and how to use it. Who has not named a folder is told also if all else is quiet.
+fn show_best(run: &Run, files: &Files, terminal: &Terminal) {
+    let Some(folder) = files.folder.as_ref().filter(|_| files.is_numbered || !terminal.is_quiet()) else { return };
+    let best = folder.best();
+    if !best.is_file() {
+        terminal.line(format_args!("the run is in `{}`", folder.path().display()));
+        return;
+    }
+    // Those of the digits are in the program.
+    let data = if run.trainer.model().schema().facts().place == Place::Program { "" } else { " DATA" };
+    terminal.line(format_args!("best model in `{0}`; predict with `manyhands predict {0}{data}`", best.display()));
+}
+
+/// The adapters of the flag, else of the settings.
+fn choose(args: &TrainArgs, settings: &Settings) -> Result<Vec<Info>> {
+    adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())
+}
+
+/// Begins the record of a run that has a folder, with the text of its settings.
+fn begin_record(
+    run: &Run,
+    args: &TrainArgs,
+    files: &Files,
+    settings: String,
+    arguments: &[String],
+) -> Result<Option<RunRecord>> {
+    let Some(folder) = &files.folder else { return Ok(None) };
+    let facts = Facts {
+        settings,
+        arguments,
+        data_folder: args.data_folder.as_deref(),
+        trainer: &run.trainer,
+        fit: &run.fit,
+        seed: run.seed,
+        monitor: run.monitor(),
+        described: &run.described,
+        is_resumed: run.done.is_some(),
+    };
+    RunRecord::begin(folder.clone(), &facts).map(Some)
+}
+
+/// Trains for some steps at rising rates, on adapters that are then let go.
+fn find_learning_rate(
+    (args, files): (&TrainArgs, &Files),
+    mut settings: Settings,
+    page: &Path,
+    terminal: &Terminal,
+) -> Result<Option<i32>> {
+    check_file(page)?;
+    written::check(page, written::FileKind::Page)?;
+    settings.schedule = learning_rate::schedule();
+    let chosen = choose(args, &settings)?;
+    let (mut run, _) = prepare(args, files, settings, chosen, terminal, &Group::alone())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    // An epoch has at least one step.
+    let mut fit = run.fit.clone().epochs(learning_rate::STEPS).stop(stop.clone());
+    (fit.save, fit.trace, fit.validation) = (None, None, None);
+    run.fit = fit;
+    open_adapters(&mut run, args, terminal)?;
+    let interrupt = Interrupt::catch(stop.clone(), terminal)?;
+    let mut test = RangeTest::new(stop);
+    match run.trainer.fit_with(run.train.clone(), &run.fit, &mut [&mut test]) {
+        // That is what the test looks for.
+        Err(error) if error.kind() == ErrorKind::NonFinite => {}
+        done => drop(done?),
+    }
+    if interrupt.status().is_some() {
+        return Ok(interrupt.status());
+    }
+    let rate = test.suggestion()?;
+    terminal.report(&test.table());
+    make_folder_of(page)?;
+    write_rates(page, test.points(), rate)?;
+    terminal.line(format_args!("start with a learning rate of {rate:.1e}; curve in `{}`", page.display()));
+    Ok(None)
+}
+
+/// Announcement of a run, for `--dry-run`.
+fn plan(run: &Run) -> String {
+    let (rows, size, done) = (run.train.len(), run.fit.batch_size, run.done.map_or(0, |(epochs, _)| epochs));
+    let steps = if run.fit.drop_remainder { rows / size } else { rows.div_ceil(size) };
+    let epochs = run.fit.epochs.saturating_sub(done);
+    format!(
+        "dry run: {epochs} epochs of {} steps would be trained, {} in all; nothing was written",
+        thousands(steps),
+        thousands(epochs.saturating_mul(steps as u64))
+    )
+}
+
+fn prepare(
+    args: &TrainArgs,
+    files: &Files,
+    settings: Settings,
+    chosen: Vec<Info>,
+    terminal: &Terminal,
+    group: &Group,
+) -> Result<(Run, Settings)> {
+    let checkpoint = files.resumed.as_deref().map(|file| load(file, group)).transpose()?;
+    let resumed_seed = checkpoint.as_ref().map(|checkpoint| checkpoint.progress.seed);
+    let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
+    let model = settings.build_model(seed)?;
+    if !terminal.is_quiet() {
+        summary::show(&model, terminal);
+    }
+    let compile = settings.compile(&model, seed)?;
+    let losses = compile.losses.clone();
+    check_throttles(&args.throttle, chosen.len())?;
+    let limits = args.memory.or(settings.training.memory.as_ref());
+    limits.check(&chosen)?;
+    let split = match &args.split_from {
+        Some(file) => JsonLog::recorded_split(file, chosen.len())?,
+        None => settings.training.split.clone(),
+    };
+    let trainer = Trainer::new(model, compile)?.processes(group.clone()).on(chosen).memory(limits).split(split);
+    let trainer = trainer.placement(settings.training.placement.clone());
+    let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
+    for (idx, factor) in &args.throttle {
+        trainer = trainer.throttle(*idx, *factor);
+    }
+    let resumed = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.seed, checkpoint.progress.rows));
+    let done = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.epoch, checkpoint.progress.step));
+    if let Some(checkpoint) = checkpoint {
+        trainer.resume(checkpoint)?;
+    }
+    let (train, validation) = settings.split_data(settings.open_data(&trainer, seed)?, seed)?;
+    if let Some(before) = resumed.filter(|_| settings.draws_validation()) {
+        check_same_rows(before, (seed, train.len()))?;
+    }
+    let described = describe(&train, validation.as_ref(), files, terminal)?;
+    trainer.check_run(train.as_ref(), validation.as_deref())?;
+    let mut early_stopping = settings.training.early_stopping(validation.is_some())?;
+    if let Some(stopping) = &mut early_stopping {
+        stopping.on_begin(&trainer.reported(validation.is_some()))?;
+    }
+    if done.is_none() && settings.is_model_new() && !args.dry_run {
+        trainer.adapt(train.clone())?;
+    }
+    let mut fit = settings.training.fit(train.schema().classes(0))?;
+    (fit.validation, fit.trace) = (validation, files.trace.clone());
+    let adapters = settings.training.adapters.clone();
+    let run = Run { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
+    Ok((run, settings))
+}
+
+/// Reads a saved run. Several processes get it from the first, on whose machine it is.
+fn load(file: &Path, group: &Group) -> Result<Checkpoint> {
+    if group.is_alone() {
+        return Checkpoint::load(file);
+    }
+    let own = if group.is_first() { Checkpoint::bytes_of(file)? } else { Vec::new() };
+    let mut all = pollster::block_on(group.all_gather(own))?;
+    Checkpoint::read(&all.swap_remove(0), file)
+}
+
+/// Shows what the data are, and keeps it where the run keeps a record.
+fn describe(
+    train: &Arc<dyn Dataset>,
+    validation: Option<&Arc<dyn Dataset>>,
+    files: &Files,
+    terminal: &Terminal,
+) -> Result<Vec<Description>> {
+    if terminal.is_quiet() && !files.has_folder() {
+        return Ok(Vec::new());
+    }
+    let validation = validation.map(|data| ("validation data", data));
+    let named = [("training data", train)].into_iter().chain(validation);
+    let mut described = named.map(|(name, data)| Description::of(name, data)).collect::<Result<Vec<_>>>()?;
+    // What was noted on a table or folder of which both are parts is told once.
+    if let [train, validation] = &mut described[..]
+        && train.notes == validation.notes
+    {
+        validation.notes.clear();
+    }
+    if !terminal.is_quiet() {
+        described.iter().for_each(|description| terminal.report(description));
+    }
+    Ok(described)
+}
+
+/// Refuses to resume with other validation rows: some of them were trained on.
+fn check_same_rows(before: (u64, usize), now: (u64, usize)) -> Result<()> {
+    if before == now {
+        return Ok(());
+    }
+    let ((seed, rows), (now_seed, now_rows)) = (before, now);
+    Err(Error::setting(
+        "resuming with a fraction for `validation`",
+        format!(
+            "needs seed {seed} and {rows} training rows as before, but got seed {now_seed} and {now_rows}: rows that were \
+             trained on would be validated on"
+        ),
+        "resume with the same seed, data and fraction, or validate on data of their own",
+    ))
+}
+
+/// Refuses positions that no adapter in use has.
+pub fn check_throttles(throttles: &[(usize, f64)], n_adapters: usize) -> Result<()> {
+    match throttles.iter().find(|(idx, _)| *idx >= n_adapters) {
+        None => Ok(()),
+        Some((idx, _)) => Err(Error::setting(
+            "`--throttle`",
+            format!("needs an adapter in use, from 0 to {}, but got {idx}", n_adapters - 1),
+            "count the adapters in the order of `--adapters`, from 0",
+        )),
+    }
+}
+
+/// Reason why no step is left, if none is.
+fn finished(run: &Run) -> Option<String> {
+    let progress = run.trainer.progress();
+    if progress.is_finished {
+        return Some(format!("nothing to do: early stopping ended this run after epoch {}", progress.epoch));
+    }
+    (progress.epoch >= run.fit.epochs)
+        .then(|| format!("nothing to do: all {} epochs are done; `--epochs` asks for more", progress.epoch))
+}
+
+fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
+    run.trainer.open(&run.fit, run.train.len())?;
+    if terminal.is_quiet() {
+        return Ok(());
+    }
+    for (rank, names) in run.trainer.adapters_of_processes().iter().enumerate() {
+        terminal.line(format_args!("process {rank}: {}", names.join(", ")));
+    }
+    let (infos, bytes): (Vec<_>, Vec<_>) =
+        run.trainer.open_adapters().into_iter().map(|adapter| (adapter.info, adapter.bytes)).unzip();
+    terminal.report(&in_use(&infos, &bytes));
+    if let Some(chosen) = run.trainer.chosen_placement() {
+        terminal.report(&chosen);
+    }
+    let has_choice = adapters::has_choice(args.adapters.adapters.as_deref(), run.adapters.as_deref());
+    if !has_choice && infos.iter().all(|info| info.kind == Kind::Cpu) {
+        terminal.line("this machine has no GPU, or no driver for it: see `manyhands adapters`");
+    }
+    if let Some((epochs, steps)) = run.done {
+        terminal.line(format_args!("resuming after step {steps}, with {epochs} of {} epochs done", run.fit.epochs));
+    }
+    Ok(())
+}
+
+/// The logs of a run.
+struct Logs {
+    json: Vec<JsonLog>,
+    csv: Option<CsvLog>,
+    tensorboard: Option<TensorBoard>,
+}
+
+impl Logs {
+    fn open(run: &Run, args: &TrainArgs, files: &Files) -> Result<Self> {
+        if !run.trainer.group().is_first() {
+            return Ok(Self { json: Vec::new(), csv: None, tensorboard: None });
+        }
+        let json = files.json.iter().map(|path| match run.done {
+            Some((epoch, step)) => JsonLog::resume(path, epoch, step),
+            None => JsonLog::create(path),
+        });
+        let csv = files.csv.iter().map(|path| match run.done {
+            Some((epoch, _)) => CsvLog::resume(path, epoch),
+            None => CsvLog::create(path),
+        });
+        let tensorboard = args.tensorboard.iter().map(|folder| match run.done {
+            Some((epoch, _)) => Ok(TensorBoard::resume(folder, epoch)),
+            None => TensorBoard::create(folder, files.existing),
+        });
+        // First the one that changes nothing before the first epoch.
+        let tensorboard = tensorboard.collect::<Result<Vec<_>>>()?.pop();
+        Ok(Self { tensorboard, json: json.collect::<Result<_>>()?, csv: csv.collect::<Result<Vec<_>>>()?.pop() })
+    }
+}
+
+impl Run {
+    /// Loss and metrics of a model that does not look at its inputs, on the rows by which the run is judged.
+    fn baseline(&self, history: &History) -> Option<Baseline> {
+        let model = self.trainer.model();
+        let compile = Compile::for_evaluation(model.evaluation().filter(|_| !history.is_interrupted)?);
+        let of = |rows| Baseline::of(model, &compile, rows, self.fit.batch_size);
+        match &self.fit.validation {
+            Some(validation) => of(validation).map(|baseline| baseline.prefixed("val_")),
+            None if self.fit.class_weight.is_empty() => of(&self.train),
+            None => of(&(Arc::new(ClassWeighted::new(self.train.clone(), self.fit.class_weight.clone()).ok()?) as _)),
+        }
+    }
+
+    /// The number that chooses the best model.
+    fn monitor(&self) -> Monitor {
+        let of_stopping = self.early_stopping.as_ref().map(EarlyStopping::monitor);
+        match self.objective.as_ref().or(of_stopping) {
+            Some(monitor) => monitor.clone(),
+            None => {
+                let loss = if self.fit.validation.is_some() { "val_loss" } else { "loss" };
+                Monitor::new(loss).mode(Mode::Min)
+            }
+        }
+    }
+}
+
+fn fit(
+    run: &mut Run,
+    logs: &mut Logs,
+    best: Option<&mut ModelCheckpoint>,
+    progress: &mut Progress<'_>,
+) -> Result<History> {
+    let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
+    // Early stopping comes first, so that its state in a checkpoint fits with any logs.
+    if let Some(stopping) = &mut run.early_stopping {
+        callbacks.push(stopping);
+    }
+    callbacks.push(progress);
+    callbacks.extend(logs.json.iter_mut().map(|log| log as &mut dyn Callback));
+    callbacks.extend(logs.csv.iter_mut().map(|log| log as &mut dyn Callback));
+    callbacks.extend(logs.tensorboard.iter_mut().map(|log| log as &mut dyn Callback));
+    callbacks.extend(best.map(|best| best as &mut dyn Callback));
+    run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
+}
+
+/// Values of the best weights, if early stopping restored weights of an earlier epoch than the last.
+fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
+    let (Some(stopping), Some(validation)) = (&run.early_stopping, &run.fit.validation) else { return Ok(None) };
+    let last = history.epochs.last().and_then(|epoch| epoch.values.get(&stopping.monitor().name));
+    let is_last_best = !run.trainer.progress().is_finished && last == stopping.best_value();
+    if history.is_interrupted || is_last_best {
+        return Ok(None);
+    }
+    let values = run.trainer.evaluate(validation.clone(), run.fit.batch_size)?;
+    Ok(Some(values.prefixed("val_")))
+}
+
+fn report(
+    run: &mut Run,
+    files: &Files,
+    terminal: &Terminal,
+    history: &History,
+    baseline: Option<&Baseline>,
+) -> Result<()> {
+    let best = best_values(run, history)?;
+    if terminal.is_quiet() {
+        return Ok(());
+    }
+    terminal.report(&history.time);
+    if let Some(best) = best {
+        let why = if run.trainer.progress().is_finished { "stopped early; " } else { "" };
+        terminal.line(format_args!("{why}the best weights: {best}"));
+    } else if let Some(last) = history.epochs.last() {
+        terminal.line(format_args!("final: {}", last.values));
+    }
+    if let Some(baseline) = baseline {
+        terminal.line(format_args!("baseline: {baseline}"));
+    }
+    let file = files.save.as_deref().unwrap_or(Path::new("")).display();
+    let step = run.trainer.progress().step;
+    if history.saved_step != Some(step) {
+        // A warning has reported the reason and the contents of the file.
+        terminal.line(format_args!("stopped after step {step}, which was not saved"));
+    } else if history.is_interrupted {
+        terminal.line(format_args!("stopped after step {step}; saved to `{file}`; continue with `--resume`"));
+    } else {
+        terminal.line(format_args!("saved to `{file}`"));
+    }
+    if let Some(trace) = &files.trace {
+        terminal.line(format_args!("trace in `{}`; open it at https://ui.perfetto.dev", trace.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! Files that are read whole or line by line. They may come from strangers: a pipe or a device is not opened, since that may wait
+//! for ever, and no memory is taken before the size is known.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::shown::{bytes as amount, shown};
+
+/// Most bytes of a text: settings, rigs, results, records. Ours have up to a few MB.
+pub const MOST_TEXT_BYTES: u64 = 64 << 20;
+/// Most bytes of a line of a log. A step on a hundred adapters has some 10 kB.
+const MOST_LINE_BYTES: u64 = 1 << 20;
+
+/// Opens a file, but no pipe and no device.
+///
+/// # Errors
+/// If it is one, or can't be read.
+pub fn open(path: &Path) -> Result<File> {
+    let reading = |error| Error::reading(path, error);
+    // Opening a pipe waits for its writer, so its kind is asked for before.
+    let metadata = path.metadata().map_err(reading)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Err(Error::setting(
+            format!("the file `{}`", shown(path)),
+            "needs to be a file that can be read again, but is a pipe or a device",
+            "write its contents to a file first",
+        ));
+    }
+    File::open(path).map_err(reading)
+}
+
+/// All bytes of a file.
+///
+/// # Errors
+/// If it is longer than `most` bytes or than memory allows, is a pipe or a device, or can't be read.
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let file = open(path)?;
+    let reading = |error| Error::reading(path, error);
+    let len = file.metadata().map_err(reading)?.len();
+    let refuse = |limit: String| {
+        let problem = format!("needs to have at most {limit}, but has {}", amount(len));
+        Error::setting(format!("the file `{}`", shown(path)), problem, "it is damaged, or another program's")
+    };
+    if len > most {
+        return Err(refuse(amount(most)));
+    }
+    let mut bytes = Vec::new();
+    let reserved = usize::try_from(len).is_ok_and(|len| bytes.try_reserve_exact(len).is_ok());
+    if !reserved {
+        return Err(refuse("the memory that is free".into()));
+    }
+    // It may have grown since.
+    file.take(most).read_to_end(&mut bytes).map_err(reading)?;
+    Ok(bytes)
+}
+
+/// A whole text of up to 64 MiB.
+///
+/// # Errors
+/// As [`read`], or if it is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String> {
+    let bytes = read(path, MOST_TEXT_BYTES)?;
+    String::from_utf8(bytes).map_err(|error| Error::reading(path, io::Error::new(io::ErrorKind::InvalidData, error)))
+}
+
+/// Calls a function with each line of a file, its end included.
+///
+/// # Errors
+/// If a line is longer than any of ours, the file is a pipe or a device, or can't be read; the function's own.
+pub fn each_line(path: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut lines = BufReader::new(open(path)?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = lines.by_ref().take(MOST_LINE_BYTES + 1).read_until(b'\n', &mut line);
+        if read.map_err(|error| Error::reading(path, error))? == 0 {
+            return Ok(());
+        }
+        if line.len() as u64 > MOST_LINE_BYTES {
+            let problem = format!("needs lines of at most {}, but has a longer one", amount(MOST_LINE_BYTES));
+            let who = format!("the file `{}`", shown(path));
+            return Err(Error::setting(who, problem, "it is damaged, or another program's"));
+        }
+        each(&line)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_and_lines_are_refused_before_they_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        // A file with a hole takes no room on the disk.
+        File::create(&path).unwrap().set_len(1 << 43).unwrap();
+        let problem = |result: Result<String>| result.unwrap_err().to_string();
+        assert!(problem(read_text(&path)).contains("needs to have at most "));
+        let endless = problem(read(&path, u64::MAX).map(|_| String::new()));
+        assert!(endless.contains("needs to have at most the memory that is free, but has "), "{endless}");
+        let line = each_line(&path, |_| Ok(())).map(|()| String::new());
+        assert!(problem(line).contains("but has a longer one"));
+        std::fs::write(&path, "one\r\ntwo\n\nlast").unwrap();
+        let mut lines = Vec::new();
+        each_line(&path, |line| {
+            lines.push(String::from_utf8_lossy(line).into_owned());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(lines, ["one\r\n", "two\n", "\n", "last"]);
+        assert_eq!(read_text(&path).unwrap(), "one\r\ntwo\n\nlast");
+        assert!(read(&path, 3).unwrap_err().to_string().contains("needs to have at most 3 bytes"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn pipes_and_devices_are_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [&pipe, Path::new("/dev/zero")] {
+            let error = read_text(path).unwrap_err().to_string();
+            assert!(error.contains("but is a pipe or a device"), "{error}");
+        }
+        assert!(read_text(folder.path()).is_err(), "a folder");
+    }
+}

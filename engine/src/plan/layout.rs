@@ -1,0 +1,189 @@
+//! Position of each parameter and statistic in the flat buffers.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::shape::elements;
+
+use super::{ALIGN, Length, MAX_BINDING};
+
+/// One tensor in a flat buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// `layer/tensor`, also its name in a file.
+    pub name: String,
+    /// Its shape, without a batch axis.
+    pub shape: Vec<usize>,
+    /// Index of the segment of the flat buffer.
+    pub segment: u32,
+    /// First element in the segment; a multiple of [`ALIGN`].
+    pub offset: u64,
+}
+
+impl Placed {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        elements(&self.shape)
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The range of elements in its segment.
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    pub fn range(&self) -> std::ops::Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.len()
+    }
+}
+
+/// The flat layout of all parameters, and that of all statistics.
+///
+/// Trainable parameters stand in the order in which the layers are first used, so that in backward's order the
+/// gradients become ready from the end. Those of frozen layers stand behind them, in segments of their own: so gradients,
+/// what travels of them, and the optimizer's state are those of the first segments. Segments each fit one binding; no
+/// tensor crosses a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Parameters: trainable ones, then those of frozen layers.
+    pub parameters: Vec<Placed>,
+    /// Length of each segment of the parameters, in elements.
+    pub segments: Vec<u64>,
+    /// Number of trainable parameters.
+    n_trainable: usize,
+    /// Number of segments with trainable parameters.
+    n_trainable_segments: usize,
+    /// Moving statistics; all in one segment.
+    pub statistics: Vec<Placed>,
+    /// Length of the statistics, in elements.
+    pub statistics_len: u64,
+    /// Index of each parameter by its name: a model may have a hundred thousand.
+    parameters_by_name: HashMap<String, usize>,
+    statistics_by_name: HashMap<String, usize>,
+}
+
+fn padded(len: u64) -> u64 {
+    len.next_multiple_of(ALIGN)
+}
+
+impl Layout {
+    /// Places a trainable parameter behind the others. Those of frozen layers come after the last of them.
+    ///
+    /// # Errors
+    /// If it is larger than one binding can be.
+    pub fn add_parameter(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
+        self.place_parameter(name, shape, 0)?;
+        (self.n_trainable, self.n_trainable_segments) = (self.parameters.len(), self.segments.len());
+        Ok(())
+    }
+
+    /// Places a parameter of a frozen layer behind the others, in a segment without trainable ones.
+    ///
+    /// # Errors
+    /// If it is larger than one binding can be.
+    pub fn add_frozen(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
+        self.place_parameter(name, shape, self.n_trainable_segments)
+    }
+
+    /// Places a parameter in the last segment, or a new one: not before segment `first`.
+    fn place_parameter(&mut self, name: String, shape: Vec<usize>, first: usize) -> Result<()> {
+        let len = binding_len("parameter", &name, &shape)?;
+        let last = self.segments.get(first..).and_then(<[u64]>::last);
+        if last.is_none_or(|used| used + padded(len) > MAX_BINDING) {
+            self.segments.push(0);
+        }
+        let segment = self.segments.len() - 1;
+        let offset = self.segments[segment];
+        self.segments[segment] += padded(len);
+        let segment = u32::try_from(segment).unwrap_or(u32::MAX);
+        self.parameters_by_name.insert(name.clone(), self.parameters.len());
+        self.parameters.push(Placed { name, shape, segment, offset });
+        Ok(())
+    }
+
+    /// Places a statistic behind the others.
+    ///
+    /// # Errors
+    /// If it is larger than one binding can be.
+    pub fn add_statistic(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
+        let len = binding_len("statistic", &name, &shape)?;
+        self.statistics_by_name.insert(name.clone(), self.statistics.len());
+        self.statistics.push(Placed { name, shape, segment: 0, offset: self.statistics_len });
+        self.statistics_len += padded(len);
+        Ok(())
+    }
+
+    /// Index of a parameter.
+    pub fn parameter(&self, name: &str) -> Option<usize> {
+        self.parameters_by_name.get(name).copied().filter(|idx| *idx < self.parameters.len())
+    }
+
+    /// Index of a statistic.
+    pub fn statistic(&self, name: &str) -> Option<usize> {
+        self.statistics_by_name.get(name).copied()
+    }
+
+    /// The trainable parameters.
+    pub fn trainable(&self) -> &[Placed] {
+        &self.parameters[..self.n_trainable]
+    }
+
+    /// The segments that hold the trainable parameters: the first ones.
+    pub fn trainable_segments(&self) -> &[u64] {
+        &self.segments[..self.n_trainable_segments]
+    }
+
+    /// Whether a parameter is trainable.
+    pub fn is_trainable(&self, idx: usize) -> bool {
+        idx < self.n_trainable
+    }
+
+    /// Number of values of all parameters, padding not counted.
+    pub fn n_parameters(&self) -> usize {
+        self.parameters.iter().map(Placed::len).sum()
+    }
+
+    /// Number of values of trainable parameters, padding not counted.
+    pub fn n_trainable(&self) -> usize {
+        self.trainable().iter().map(Placed::len).sum()
+    }
+
+    /// One trainable segment of this length in place of all parameters, whose names are gone.
+    pub fn shrink_to(&mut self, len: u64) {
+        (self.parameters, self.segments) = (Vec::new(), vec![len]);
+        (self.n_trainable, self.n_trainable_segments) = (0, 1);
+    }
+
+    /// Number of statistics, padding not counted.
+    pub fn n_statistics(&self) -> usize {
+        self.statistics.iter().map(Placed::len).sum()
+    }
+}
+
+/// Elements of a tensor that one binding holds.
+fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
+    let len = elements(shape) as u64;
+    if len <= MAX_BINDING {
+        return Ok(len);
+    }
+    let got = if len == usize::MAX as u64 { format!("is of shape {shape:?}") } else { format!("has {len}") };
+    Err(Error::model(
+        format!("{kind} `{name}`"),
+        format!("needs at most {MAX_BINDING} elements (128 MiB, the largest binding WebGPU promises), but {got}"),
+        "make the layer narrower, or split it into two layers and concatenate their outputs",
+    ))
+}
+
+impl Placed {
+    /// Number of elements with those behind it that nothing uses.
+    pub fn padded_len(&self) -> u64 {
+        padded(self.len() as u64)
+    }
+
+    /// Its length as a buffer length.
+    pub fn length(&self) -> Length {
+        Length::fixed(self.len())
+    }
+}

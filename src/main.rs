@@ -1,5 +1,0 @@
-//! The `manyhands` command: train, evaluate and use networks on every GPU of the machine.
-
-fn main() {
-    std::process::exit(manyhands::cli::main())
-}
