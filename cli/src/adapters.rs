@@ -71,18 +71,23 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     let trained = args.config.as_deref().map(Trained::of).transpose()?;
     let limits = args.memory.or(trained.as_ref().and_then(|trained| trained.settings.training.memory.as_ref()));
     let setting = trained.as_ref().and_then(|trained| trained.settings.training.adapters.as_deref());
-    // Limits count the adapters that a run with these settings has.
-    let in_use = setting.map(|wanted| adapters::choose(&list, wanted)).transpose()?;
-    let in_use = in_use.as_deref().unwrap_or(&list);
-    limits.check(in_use)?;
     let wanted = from_environment()?;
     let chosen = adapters::choose(&list, wanted.as_deref().unwrap_or(""));
     let defaults = chosen.as_deref().unwrap_or(&[]);
+    // Limits count the adapters that a run with these settings has; without settings, those of the list.
+    let named = setting.map(|wanted| adapters::choose(&list, wanted)).transpose()?;
+    let in_use = match &named {
+        Some(named) => named,
+        None if trained.is_some() => defaults,
+        None => &list,
+    };
+    limits.check(in_use)?;
     let mut listed = Vec::new();
     for info in &list {
         let is_default = defaults.iter().any(|chosen| chosen.index == info.index);
         let place = in_use.iter().position(|chosen| chosen.index == info.index);
-        let memory_limit = place.and_then(|place| limits.of(place, info, in_use));
+        // An adapter that is not in use may join later: a limit by its name is its own, one by a position is not.
+        let memory_limit = limits.of(place.unwrap_or(usize::MAX), info, in_use);
         let training = trained.as_ref().map(|trained| trained.on(info.kind, memory_limit)).transpose()?;
         listed.push(Listed { info, is_default, memory_limit, training });
     }

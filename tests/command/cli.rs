@@ -16,7 +16,7 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{command, outputs, program, refused, run, succeed, text, wait};
+use crate::command::{command, outputs, outputs_of, program, refused, run, succeed, text, wait};
 use crate::flowers;
 
 fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) {
@@ -113,6 +113,19 @@ fn memory_is_limited_and_told_before_and_after() {
     };
     assert_eq!(limits(true), [200_000]);
     assert!(limits(false).iter().all(Value::is_null), "{listed:?}");
+    // Without adapters in the settings they count those that a run takes by default.
+    write(&folder, "default.toml", format!("{DENSE_DIGITS}[training]\nmemory = \"0=300kB,llvmpipe=200kB\"\n"));
+    if let Some(software) = listed.iter().find(|adapter| adapter["name"].as_str().unwrap().contains("llvmpipe")) {
+        let mut command = command(&folder, "adapters default.toml --json");
+        command.env(ADAPTERS_VARIABLE, "llvmpipe");
+        let listed: Vec<Value> = serde_json::from_str(&outputs_of(&mut command).0).unwrap();
+        let limit = |index: &Value| {
+            let adapter = listed.iter().find(|adapter| adapter["index"] == *index).unwrap();
+            adapter["memory_limit"].clone()
+        };
+        assert_eq!(limit(&software["index"]), 200_000, "the last limit that names an adapter counts");
+        assert_eq!(limit(&cpu["index"]), Value::Null);
+    }
     // The flag wins over the file.
     let (_, log) = outputs(&folder, "train run.toml --memory cpu=1GB --overwrite");
     assert!(!log.contains("too little memory"), "{log}");
