@@ -1,6 +1,6 @@
 //! The adapters of the machine: GPUs, the CPU, and drivers that compute on the CPU.
 //!
-//! An adapter runs training steps and predictions, and does not depend on other adapters. [`list`] lists them,
+//! An adapter runs training steps and predictions, and does not depend on other adapters. [`list()`] lists them,
 //! and [`choose`] picks some by index, kind or name, as the environment variable `MANYHANDS_ADAPTERS` and
 //! [`Trainer::adapters`](crate::Trainer::adapters) do:
 //!
@@ -12,7 +12,7 @@
 //! | `discrete`, `integrated` | the GPUs of a kind |
 //! | `cpu` | this crate's CPU adapter, which is always there |
 //! | `software` | drivers that compute on the CPU: lavapipe, SwiftShader, WARP |
-//! | `0`, `1` | by index in [`list`] |
+//! | `0`, `1` | by index in [`list()`] |
 //! | `nvidia`, `radeon` | all whose name contains it |
 //!
 //! Commas separate several; an adapter named twice is opened twice. [`Trainer::on`](crate::Trainer::on) takes a list of

@@ -55,7 +55,8 @@ impl Terminal {
         let level = if is_verbose { LevelFilter::Debug } else { LevelFilter::Warn };
         let rank = self.rank;
         // What holds for all processes is shown by the first; adapters are each process' own.
-        let shown: &[&str] = if rank == 0 { &["manyhands"] } else { &["manyhands::scheduler", "manyhands::adapters"] };
+        let shown: &[&str] =
+            if rank == 0 { &["manyhands"] } else { &["manyhands::scheduler", "manyhands_engine::adapters"] };
         let mut builder = env_logger::Builder::new();
         builder.filter_level(LevelFilter::Error);
         for module in shown {

@@ -14,12 +14,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// [`kind`](Self::kind).
 ///
 /// ```
-/// use manyhands::layers::Dense;
-/// use manyhands::{ErrorKind, Sequential};
+/// use manyhands_engine::ErrorKind;
+/// use manyhands_engine::adapters::{Info, choose};
 ///
-/// let error = Sequential::new([8, 8, 1]).add(Dense::new(0)).build(0).unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Model);
-/// assert!(error.to_string().starts_with("layer 0 `dense` (Dense) needs an input with features and at least one unit"), "{error}");
+/// let error = choose(&[Info::cpu()], "radeon").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Adapter);
+/// assert!(error.to_string().contains("names no adapter of this machine: `radeon`\n  help: "), "{error}");
 /// ```
 #[derive(thiserror::Error)]
 #[error(transparent)]

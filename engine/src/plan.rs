@@ -243,7 +243,7 @@ pub enum Precision {
     Float32,
     /// Matrix products and convolutions, forward and backward, round both factors to 16-bit floats and add in 32 bits. All else is of 32
     /// bits: weights, activations, norms, losses, attention, recurrent kernels, depthwise convolution, the optimizer. Gradients are scaled so
-    /// that 16 bits hold them ([`LossScale`](crate::LossScale)). Evaluation and prediction compute in 32 bits, as with the saved model.
+    /// that 16 bits hold them (`LossScale` of the trainer). Evaluation and prediction compute in 32 bits, as with the saved model.
     MixedFloat16,
 }
 

@@ -60,7 +60,7 @@ pub fn thousands(number: impl Display) -> String {
 /// An amount of memory.
 ///
 /// ```
-/// use manyhands_engine::bytes;
+/// use manyhands_engine::shown::bytes;
 /// assert_eq!([999_999, 12_345_678, 6_000_000_000].map(bytes), ["999,999 bytes", "12.3 MB", "6.00 GB"]);
 /// ```
 #[allow(clippy::cast_precision_loss, reason = "shown with few digits")]

@@ -113,7 +113,7 @@ impl World {
         })?;
         let place = place.recv_blocking().map_err(|_| {
             let problem = "needs to be begun once, but this process has begun it before";
-            Error::new(ErrorKind::Process, "MPI", problem, "call `processes::mpi::world` once, and keep what it gives")
+            Error::new(ErrorKind::Process, "MPI", problem, "call `manyhands_mpi::world` once, and keep what it gives")
         })?;
         Ok(Self {
             place,

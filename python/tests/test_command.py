@@ -85,7 +85,7 @@ def test_the_schema_of_logs_accepts_every_line(tmp_path: Path) -> None:
 
 def settings_files() -> dict[str, dict[str, Any]]:
     """All whole settings files of the repository, also those in documents."""
-    files = [*(ROOT / "examples" / "settings").glob("*.toml"), *(ROOT / "examples").glob("*.toml"), ROOT / "src" / "cli" / "digits.toml"]
+    files = [*(ROOT / "examples" / "settings").glob("*.toml"), *(ROOT / "examples").glob("*.toml"), ROOT / "cli" / "src" / "digits.toml"]
     texts = {path.name: path.read_text(encoding="utf-8") for path in files}
     for document in [ROOT / "README.md", ROOT / "python" / "README.md", *(ROOT / "docs").rglob("*.md")]:
         blocks = re.findall(r"```toml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)

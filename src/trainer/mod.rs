@@ -205,7 +205,7 @@ impl Trainer {
     }
 
     /// Trains together with other processes, each of which calls the same functions with the same settings, model and data on
-    /// adapters of its own: for [`processes::mpi`](crate::processes), the processes that `mpirun` starts.
+    /// adapters of its own: with the package `manyhands-mpi`, the processes that `mpirun` starts.
     ///
     /// Each computes its rows of every batch, by speed as adapters do, and all have the same weights after each step. Evaluation and
     /// prediction give the same in all. The process of rank 0 saves the run; callbacks are called in all of them.

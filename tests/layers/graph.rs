@@ -488,7 +488,7 @@ Update
   update: clip.norm(gradients0) -> update.norm_partials [len=128 splits=1 max_norm=1.0 parts=32 factor=0.0 update=update]
   update: clip.combine(update.norm_partials) -> update.control [len=0 splits=0 max_norm=1.0 parts=32 factor=0.0 update=update]
   update: sgd.update(gradients0, update.control) -> parameters0, update.State(0, 0) \
-    [len=128 learning_rate=hyper[0] momentum=0.9 weight_decay=0.0 l2_decay=0.0]
+    [len=128 learning_rate=hyper[0] weight_decay=0.0 momentum=0.9 l2_decay=0.0]
 ";
     assert_eq!(text, needed);
 }

@@ -55,7 +55,11 @@ const RUSTFLAGS: &str = "-C target-feature=+simd128";
 /// inlined before each is optimized for size, which LLVM would leave as calls.
 const SMALL_STD: &str = "-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Zinline-mir=yes";
 /// The engine as small as can be: the loops of its kernels are as fast as before only with [`SMALL_STD`].
-const SMALL_ENGINE: &str = r#"profile.web.package.manyhands.opt-level="z""#;
+const SMALL_ENGINE: [&str; 3] = [
+    r#"profile.web.package.manyhands.opt-level="z""#,
+    r#"profile.web.package.manyhands-bench.opt-level="z""#,
+    r#"profile.web.package.manyhands-engine.opt-level="z""#,
+];
 
 /// Bytes, gzipped, that the demo may have until it trains, and in all, a little above what it has with a standard library built from
 /// source: a page that grows without notice is caught here.
@@ -107,7 +111,7 @@ fn compile(shell: &Shell, profile: Profile, features: &[&str], engine: &Path) ->
     let compile = if toolchain.builds_std() {
         let flags = format!("{RUSTFLAGS} {SMALL_STD}");
         let compile = compile.arg("-Zbuild-std-features=optimize_for_size").env("RUSTFLAGS", flags);
-        compile.args(["--config", SMALL_ENGINE])
+        compile.args(SMALL_ENGINE.iter().flat_map(|setting| ["--config", setting]))
     } else {
         compile.env("RUSTFLAGS", RUSTFLAGS)
     };

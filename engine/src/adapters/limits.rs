@@ -19,7 +19,7 @@ use crate::shown::{bytes, shown};
 ///
 /// ```
 /// use manyhands_engine::adapters::{Info, MemoryLimits};
-/// # fn main() -> manyhands::Result<()> {
+/// # fn main() -> manyhands_engine::Result<()> {
 /// let limits: MemoryLimits = "0=6GB, cpu=1.5MiB".parse()?;
 /// let cpu = Info::cpu();
 /// assert_eq!(limits.of(1, &cpu, &[cpu.clone(), cpu.clone()]), Some(1_572_864));

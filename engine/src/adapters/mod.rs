@@ -88,7 +88,7 @@ pub fn list() -> Vec<Info> {
     pollster::block_on(list_async())
 }
 
-/// Every adapter of the machine or the browser, as [`list`], without blocking.
+/// Every adapter of the machine or the browser, as [`list()`], without blocking.
 pub async fn list_async() -> Vec<Info> {
     #[cfg(feature = "gpu")]
     let gpus = gpu::enumerate().await;

@@ -24,9 +24,8 @@ use crate::error::{Error, Result};
 #[cfg(target_arch = "wasm32")]
 pub use browser::Browser;
 pub use metered::Metered;
-pub use native::STACK_BYTES;
 #[cfg(not(target_arch = "wasm32"))]
-pub use native::{Native, seconds_since_1970};
+pub use native::{Native, STACK_BYTES, seconds_since_1970};
 
 /// A future that need not move between threads.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;

@@ -55,7 +55,7 @@ pub fn open(
 /// The device is requested in that thread; if there is none, it sends [`Event::Failed`](super::Event::Failed) with
 /// [`Fault::Lost`]. Messages carry `actor`. Events of one device keep their order.
 ///
-/// A new [`Request::Load`](super::Request::Load) releases the memory of the old plan and starts with zeros:
+/// A new [`Request::Load`] releases the memory of the old plan and starts with zeros:
 /// parameters, statistics and optimizer state are written again. Where memory or limits do not suffice the device stays,
 /// without a plan.
 ///

@@ -88,7 +88,7 @@ fn folder(tuning: &Tuning) -> Option<PathBuf> {
 fn cache_folder() -> Option<PathBuf> {
     use etcetera::BaseStrategy as _;
     let strategy = etcetera::base_strategy::choose_native_strategy().ok()?;
-    Some(strategy.cache_dir().join(env!("CARGO_PKG_NAME")).join("tiles"))
+    Some(strategy.cache_dir().join("manyhands").join("tiles"))
 }
 
 /// A page has no disk.
