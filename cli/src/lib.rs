@@ -45,7 +45,7 @@ use self::terminal::Terminal;
 
 /// Train one network on every GPU in the machine, whatever its vendor, without CUDA.
 #[derive(Parser)]
-#[command(version, max_term_width = 110, after_help = EXIT_STATUS)]
+#[command(name = "manyhands", version, max_term_width = 110, after_help = EXIT_STATUS)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

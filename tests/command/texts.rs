@@ -55,3 +55,9 @@ fn schemas_are_json() {
     assert_eq!(schema("settings"), schema(""));
     assert_eq!(schema("log")["anyOf"][0]["title"], "step");
 }
+
+#[test]
+fn the_version_is_that_of_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(succeed(&folder, "--version"), concat!("manyhands ", env!("CARGO_PKG_VERSION"), "\n"));
+}
