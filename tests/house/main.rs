@@ -261,8 +261,8 @@ fn optimizers_are_formulas(tree: &Tree) -> Vec<String> {
         let path = format!("kernels::{stem}");
         let names = |line: &str| line.split(&path).skip(1).any(|rest| !rest.starts_with(char::is_alphanumeric));
         let knows = |text: &str| code(text).any(|(_, line)| names(line));
-        let others =
-            tree.files("src/", ".rs").filter(|(path, text)| !path.ends_with(&format!("/{stem}.rs")) && knows(text));
+        let files = PACKAGES.iter().flat_map(|package| tree.files(package, ".rs"));
+        let others = files.filter(|(path, text)| !path.ends_with(&format!("/{stem}.rs")) && knows(text));
         complaints.extend(others.map(|(path, _)| {
             format!("{path} names the update `{stem}`: let it take the kernel of an `UpdateRule`, whichever that is")
         }));
