@@ -76,10 +76,10 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     let defaults = chosen.as_deref().unwrap_or(&[]);
     // Limits count the adapters that a run with these settings has; without settings, those of the list.
     let named = setting.map(|wanted| adapters::choose(&list, wanted)).transpose()?;
-    let in_use = match &named {
-        Some(named) => named,
-        None if trained.is_some() => defaults,
-        None => &list,
+    let in_use = match (&named, &chosen) {
+        (Some(named), _) => named,
+        (None, Ok(defaults)) if trained.is_some() => defaults,
+        _ => &list,
     };
     limits.check(in_use)?;
     let mut listed = Vec::new();
