@@ -141,9 +141,9 @@ impl Simulated {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Spread {
-    /// Of the points with a constant batch.
+    /// Rows a second at both quartiles, of each point with a constant batch.
     strong: Vec<[f64; 2]>,
-    /// Of the points with a growing batch.
+    /// Rows a second at both quartiles, of each point with a growing batch.
     weak: Vec<[f64; 2]>,
 }
 

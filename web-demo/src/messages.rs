@@ -285,11 +285,11 @@ pub enum Event {
         task: Learnable,
         /// Most members of a rig.
         most_adapters: usize,
-        /// Of each test picture, row-major, from 0 to the task's `white`.
+        /// Pixels of all test pictures, row-major, from 0 to the task's `white`.
         #[serde(skip_serializing)]
         #[cfg_attr(test, ts(type = "Uint8Array"))]
         test_pixels: Vec<u8>,
-        /// Of each test picture.
+        /// Class of each test picture.
         #[serde(skip_serializing)]
         #[cfg_attr(test, ts(type = "Uint8Array"))]
         test_labels: Vec<u8>,
@@ -298,11 +298,11 @@ pub enum Event {
     Loaded {
         /// The data with their networks.
         task: Learnable,
-        /// Of each test picture, row-major, from 0 to the task's `white`; empty for a text.
+        /// Pixels of all test pictures, row-major, from 0 to the task's `white`; empty for a text.
         #[serde(skip_serializing)]
         #[cfg_attr(test, ts(type = "Uint8Array"))]
         test_pixels: Vec<u8>,
-        /// Of each test picture.
+        /// Class of each test picture.
         #[serde(skip_serializing)]
         #[cfg_attr(test, ts(type = "Uint8Array"))]
         test_labels: Vec<u8>,
@@ -366,7 +366,7 @@ pub enum Event {
         id: u32,
         /// After which training step.
         step: u64,
-        /// Of each digit.
+        /// Probability of each digit, 0 to 9.
         #[serde(skip_serializing)]
         #[cfg_attr(test, ts(type = "Float32Array"))]
         probabilities: Vec<f32>,

@@ -63,9 +63,9 @@ pub struct StepLog {
     batches: usize,
     /// Rows of the batch.
     rows: usize,
-    /// Of this batch.
+    /// Mean loss of this batch.
     loss: f64,
-    /// Of this batch.
+    /// Part of the rows of this batch that were classified right.
     accuracy: f64,
     /// Learning rate.
     learning_rate: f32,
@@ -81,7 +81,7 @@ pub struct StepLog {
     reduce_ms: f64,
     /// Of these, updating on the host and broadcasting weights.
     update_ms: f64,
-    /// Of the step alone.
+    /// Samples a second within the step, without what the worker did between steps.
     samples_per_s: f64,
     /// From the end of the step before to the end of this one: with the ends of epochs, predictions of the test digits, and whatever else
     /// the worker did meanwhile. The first step after a pause counts alone.

@@ -125,17 +125,17 @@ export type Event = { "type": "hello",
   task: Task,
   /** Most members of a rig. */
   most_adapters: number,
-  /** Of each test picture, row-major, from 0 to the task's `white`. */
+  /** Pixels of all test pictures, row-major, from 0 to the task's `white`. */
   test_pixels: Uint8Array,
-  /** Of each test picture. */
+  /** Class of each test picture. */
   test_labels: Uint8Array,
 }
 | { "type": "loaded",
   /** The data with their networks. */
   task: Task,
-  /** Of each test picture, row-major, from 0 to the task's `white`; empty for a text. */
+  /** Pixels of all test pictures, row-major, from 0 to the task's `white`; empty for a text. */
   test_pixels: Uint8Array,
-  /** Of each test picture. */
+  /** Class of each test picture. */
   test_labels: Uint8Array,
 }
 | { "type": "failed",
@@ -181,7 +181,7 @@ export type Event = { "type": "hello",
   id: number,
   /** After which training step. */
   step: number,
-  /** Of each digit. */
+  /** Probability of each digit, 0 to 9. */
   probabilities: Float32Array,
 }
 | { "type": "notice",
@@ -485,9 +485,9 @@ export type Split = "learned" | "even";
 
 /** Rows a second between which half of the steps are, of each point of a measurement. */
 export type Spread = {
-  /** Of the points with a constant batch. */
+  /** Rows a second at both quartiles, of each point with a constant batch. */
   strong: Array<[number, number]>,
-  /** Of the points with a growing batch. */
+  /** Rows a second at both quartiles, of each point with a growing batch. */
   weak: Array<[number, number]>,
 };
 
@@ -540,9 +540,9 @@ export type StepLog = {
   batches: number,
   /** Rows of the batch. */
   rows: number,
-  /** Of this batch. */
+  /** Mean loss of this batch. */
   loss: number,
-  /** Of this batch. */
+  /** Part of the rows of this batch that were classified right. */
   accuracy: number,
   /** Learning rate. */
   learning_rate: number,
@@ -558,7 +558,7 @@ export type StepLog = {
   reduce_ms: number,
   /** Of these, updating on the host and broadcasting weights. */
   update_ms: number,
-  /** Of the step alone. */
+  /** Samples a second within the step, without what the worker did between steps. */
   samples_per_s: number,
   /** From the end of the step before to the end of this one: with the ends of epochs, predictions of the test digits, and whatever else
    * the worker did meanwhile. The first step after a pause counts alone. */
