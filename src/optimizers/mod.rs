@@ -5,7 +5,8 @@
 //! adapter alone updates its weights itself.
 
 // Files: one for each optimizer: settings, their ranges, kernel. `table.rs`: `OPTIMIZERS`, the one table; `rule.rs`: the trait,
-// and the macro that implements it for the crate's own; `clipping.rs`, `decay.rs`, `ema.rs`: what every optimizer can have; `schedule.rs`: learning-rate schedules.
+// and the macro that implements it for the crate's own; `clipping.rs`, `decay.rs`, `ema.rs`: what every optimizer can have; `schedule.rs`:
+// learning-rate schedules.
 
 mod adadelta;
 mod adagrad;

@@ -304,10 +304,9 @@ fn predict(input: &[u8], folder: &Path) {
         let words = ["predict", text(&model), text(&data), "-o", text(&output), "-q", "--adapters", "cpu"];
         run(&words).then(|| fs::read_to_string(&output).unwrap())
     });
-    let signs = if has_a_comma_in_a_number(&table) { &[None, Some(',')][..] } else { &[None][..] };
-    for sign in signs {
-        let is_compared = |as_: &Dialect| signs.len() == 1 || as_.decimal == *sign;
-        let alike = dialects().into_iter().zip(&predicted).filter(|(as_, _)| is_compared(as_));
+    let is_ambiguous = has_a_comma_in_a_number(&table);
+    for sign in [None, Some(',')] {
+        let alike = dialects().into_iter().zip(&predicted).filter(|(as_, _)| !is_ambiguous || as_.decimal == sign);
         let mut whole = alike.filter_map(|(_, predicted)| predicted.as_ref());
         if let Some(first) = whole.next() {
             assert!(
