@@ -34,7 +34,7 @@
 
 // Files: one for each format; `csv/`: tables (`csv/dialect.rs`: delimiters and head, `csv/survey.rs`: kinds of columns, `csv/encode.rs`:
 // columns as elements); `images/`: folders of images (`images/decode.rs` decodes, turns, resizes). `csv/sketch.rs`, `images/sketch.rs`:
-// data at first sight, for `init`. `config.rs`: data of a settings file; `loader.rs`, `batch.rs`, `buffers.rs`: batches, read by
+// data at first sight, for `init`. `formats/`: data of a settings file; `loader.rs`, `batch.rs`, `buffers.rs`: batches, read by
 // threads; `augment/`: random changes; `labels.rs`, `class_weight.rs`: classes; `subset.rs`, `pair.rs`: parts of data; `description.rs`:
 // data in words; `source.rs`: bytes of data files, also from pipes; `origin.rs`: where a row stands in its file.
 
@@ -46,11 +46,11 @@ mod bytes;
 pub mod cifar;
 mod class_weight;
 #[cfg(feature = "files")]
-mod config;
-#[cfg(feature = "files")]
 pub mod csv;
 mod description;
 pub mod digits;
+#[cfg(feature = "files")]
+mod formats;
 pub mod idx;
 #[cfg(feature = "files")]
 pub mod images;
@@ -82,9 +82,12 @@ pub(crate) use batch::{
 pub use buffers::Buffers;
 pub use bytes::ByteImages;
 pub use class_weight::ClassWeighted;
-#[cfg(feature = "files")]
-pub use config::{DataConfig, FolderConfig, Inputs, TableConfig, TextConfig};
 pub use description::{ClassCount, Description};
+#[cfg(feature = "files")]
+pub use formats::{
+    CifarConfig, DataConfig, DigitsConfig, FolderConfig, IdxConfig, IdxFilesConfig, Inputs, NpyConfig, NpzConfig,
+    SyntheticConfig, TableConfig, TextConfig,
+};
 #[cfg(feature = "files")]
 pub use images::{Channels, ImageFiles, ImageFolder, ImageSettings, Unreadable};
 pub(crate) use labels::{class_parts, column_means};

@@ -27,7 +27,7 @@ use manyhands::data::csv::{
     self, Column, CsvSettings, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
 };
 use manyhands::data::{
-    Batch, ByteImages, Channels, DataConfig, Dataset, Description, FolderConfig, ImageFiles, ImageFolder,
+    Batch, ByteImages, Channels, DataConfig, Dataset, Description, FolderConfig, IdxConfig, ImageFiles, ImageFolder,
     ImageSettings, InMemory, LabelMode, Missing, Synthetic, Unreadable, cifar, digits, idx,
 };
 use manyhands::{Error, Shape};
@@ -544,7 +544,7 @@ fn test_data_must_have_the_shapes_of_the_training_data() {
     write(&folder, "train-labels-idx1-ubyte", idx_file(&[1], &[0]));
     write(&folder, "t10k-images-idx3-ubyte", idx_file(&[1, 2, 3], &[0; 6]));
     write(&folder, "t10k-labels-idx1-ubyte", idx_file(&[1], &[0]));
-    let config = DataConfig::Idx { folder: folder.path().into() };
+    let config = DataConfig::Idx(IdxConfig { folder: folder.path().into() });
     assert_eq!(
         message(config.open()),
         "the test data needs inputs [[batch, 2, 2, 1]] and targets [[batch]], \

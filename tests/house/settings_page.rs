@@ -370,7 +370,7 @@ fn training(page: &mut String) {
 
 /// Settings of the data.
 fn data_settings(page: &mut String) {
-    let data = source("src/data") + &source("src/data/csv");
+    let data = source("src/data/formats") + &source("src/data/csv");
     page.push_str("\n## `[data]`\n");
     tagged::<DataConfig>(page, &data, "DataConfig", snake);
     choices(page, &data, "TargetKind", "`target_kind`");

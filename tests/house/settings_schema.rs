@@ -267,7 +267,7 @@ fn model() -> Value {
 }
 
 fn schema() -> Value {
-    let data = tagged::<DataConfig>("src/data", "DataConfig", snake);
+    let data = tagged::<DataConfig>("src/data/formats", "DataConfig", snake);
     let schedule = tagged::<Schedule>("src/optimizers", "Schedule", str::to_owned);
     json!({
         "$schema": "http://json-schema.org/draft-04/schema#",
