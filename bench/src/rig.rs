@@ -12,7 +12,7 @@ use manyhands::model::Objective;
 use manyhands::processes::Group;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::timeline::{Activity, Lane, Span, Tracing};
-use manyhands::scheduler::{CpuFallback, DataWait, Finished, Scheduler, ShardReport, Step};
+use manyhands::scheduler::{CpuFallback, DataWait, Finished, NextStep, Scheduler, ShardReport, Step, Steps};
 use manyhands_engine::adapters::{self, Info, Opener, Throttles};
 use manyhands_engine::error::{Error, Result};
 use manyhands_engine::plan::{BatchStatistics, GradientCompression, Pass, Work};
@@ -228,7 +228,8 @@ pub struct BenchRig {
     /// Factors by which adapters are slowed down.
     pub throttles: Throttles,
     runtime: Arc<Metered>,
-    step: u64,
+    /// Number of the next step.
+    next: u64,
     /// End of the last step, with the counts of requests and bytes at that time.
     ended: Ended,
     /// The steps that count, of all turns.
@@ -297,7 +298,38 @@ impl Opening {
         if *micro_batches > 1 {
             write!(name, ", {micro_batches} micro-batches").unwrap_or_default();
         }
-        Ok(BenchRig { name, scheduler, throttles, runtime, step: 0, ended: Ended::default(), samples: Vec::new() })
+        Ok(BenchRig { name, scheduler, throttles, runtime, next: 0, ended: Ended::default(), samples: Vec::new() })
+    }
+}
+
+/// The steps of a turn.
+struct Timed<'a> {
+    runtime: &'a dyn Runtime,
+    next: &'a mut u64,
+    /// Steps that have not begun.
+    left: &'a mut u32,
+    source: &'a mut Source,
+}
+
+impl Steps for Timed<'_> {
+    #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^24 rows")]
+    async fn next(&mut self, _: usize) -> Result<Option<NextStep>> {
+        if *self.left == 0 {
+            return Ok(None);
+        }
+        let begin_ms = self.runtime.now_ms();
+        let batch = self.source.next().await?;
+        let data = DataWait::since(begin_ms, self.runtime.now_ms());
+        let scale = 1.0 / batch.rows.max(1) as f32;
+        let step = Step {
+            step: *self.next,
+            seed: 0,
+            learning_rate: LEARNING_RATE,
+            loss_scales: vec![scale],
+            ..Step::default()
+        };
+        (*self.next, *self.left) = (*self.next + 1, *self.left - 1);
+        NextStep::whole(batch, step, data).map(Some)
     }
 }
 
@@ -316,18 +348,15 @@ impl BenchRig {
     /// # Errors
     /// If no batch can be made, or an adapter fails.
     pub async fn turn(&mut self, source: &mut Source, turn: Turn) -> Result<()> {
-        let (mut count, mut total) = (0, turn.warm_up + turn.counted);
+        let (mut count, mut left) = (0, turn.warm_up + turn.counted);
         let (mut tried, mut counted_ms) = (tiles_tried(), 0.0);
-        while count < total {
-            // As in training: with one adapter the next step begins before this one is finished.
-            let in_flight = if self.scheduler.is_on_device() { 2 } else { 1 };
-            while self.scheduler.n_in_flight() < in_flight.min((total - count) as usize) {
-                let begin_ms = self.runtime.now_ms();
-                let batch = source.next().await?;
-                self.begin(batch, begin_ms)?;
-            }
-            let sample = self.finish().await?;
+        self.mark(self.runtime.now_ms());
+        loop {
+            let mut steps = Timed { runtime: &*self.runtime, next: &mut self.next, left: &mut left, source };
+            let Some(finished) = self.scheduler.advance(&mut steps).await? else { return Ok(()) };
+            let sample = self.sample(finished)?;
             if std::mem::replace(&mut tried, tiles_tried()) != tried {
+                left += 1;
                 continue;
             }
             count += 1;
@@ -336,12 +365,10 @@ impl BenchRig {
             }
             counted_ms += sample.step_ms;
             self.samples.push(sample);
-            let is_enough = |(ms, steps)| counted_ms > ms && count - turn.warm_up >= steps;
-            if turn.enough.is_some_and(is_enough) {
-                total = count + u32::try_from(self.scheduler.n_in_flight()).unwrap_or(0);
+            if turn.enough.is_some_and(|(ms, steps)| counted_ms > ms && count - turn.warm_up >= steps) {
+                left = 0;
             }
         }
-        Ok(())
     }
 
     /// Milliseconds of the clock that steps are timed by.
@@ -354,27 +381,13 @@ impl BenchRig {
     /// # Errors
     /// If an adapter fails.
     pub async fn train(&mut self, batch: &Batch) -> Result<Sample> {
-        self.begin(batch.clone(), self.runtime.now_ms())?;
-        self.finish().await
+        self.turn(&mut Source::Same(batch.clone()), Turn::new(0, 1)).await?;
+        self.samples.pop().ok_or_else(|| self.lost())
     }
 
-    /// Begins a step on a batch that was waited for since `begin_ms`.
-    #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^24 rows")]
-    fn begin(&mut self, batch: Batch, begin_ms: f64) -> Result<()> {
-        if self.scheduler.n_in_flight() == 0 {
-            self.mark(begin_ms);
-        }
-        let data = DataWait::since(begin_ms, self.runtime.now_ms());
-        let scale = 1.0 / batch.rows.max(1) as f32;
-        let step = Step {
-            step: self.step,
-            seed: 0,
-            learning_rate: LEARNING_RATE,
-            loss_scales: vec![scale],
-            ..Step::default()
-        };
-        self.step += 1;
-        self.scheduler.begin(batch, step, data)
+    fn lost(&self) -> Error {
+        let problem = "was lost with what it had trained: its times mean nothing";
+        Error::adapter(&self.name, problem, "measure other adapters")
     }
 
     /// Begins the measurements of the next step.
@@ -383,11 +396,9 @@ impl BenchRig {
         self.scheduler.timeline_mut().start(now_ms, Tracing::On);
     }
 
-    async fn finish(&mut self) -> Result<Sample> {
-        let Finished::Step(finished) = self.scheduler.finish().await? else {
-            let problem = "was lost with what it had trained: its times mean nothing";
-            return Err(Error::adapter(&self.name, problem, "measure other adapters"));
-        };
+    /// Measurements of a step that has ended.
+    fn sample(&mut self, finished: Finished) -> Result<Sample> {
+        let Finished::Step(finished) = finished else { return Err(self.lost()) };
         let (report, data_ms) = (finished.report, finished.data.ms);
         let now_ms = self.runtime.now_ms();
         let step_ms = now_ms - self.ended.ms;

@@ -3,7 +3,7 @@
 use manyhands::SplitMode;
 use manyhands::adapters::Info;
 use manyhands::data::Batch;
-use manyhands::scheduler::{DataWait, Finished, Scheduler, Step};
+use manyhands::scheduler::{DataWait, Finished, NextStep, Scheduler, Step, Steps};
 use manyhands_bench::rig::{BenchRig, RigAdapter};
 use manyhands_bench::workloads::{self, Workload};
 use manyhands_engine::adapters::gpu::tiles_tried;
@@ -69,36 +69,44 @@ impl Training {
         1.0 / f32::from(u16::try_from(self.batch.targets[0].len()).unwrap())
     }
 
-    fn begin(&mut self) {
-        let loss_scales = vec![self.scale()];
-        let step = Step { step: self.step, seed: 0, learning_rate: self.rate, loss_scales, ..Step::default() };
-        self.step += 1;
-        self.scheduler.begin(self.batch.clone(), step, DataWait::default()).unwrap();
-    }
-
-    /// Ends the oldest step that has begun; gives the mean loss.
-    async fn finish(&mut self) -> f64 {
-        let Finished::Step(finished) = self.scheduler.finish().await.unwrap() else { panic!("the adapter was lost") };
+    /// Mean loss of a step that has ended.
+    fn loss(&self, finished: Finished) -> f64 {
+        let Finished::Step(finished) = finished else { panic!("the adapter was lost") };
         let report = finished.report;
-        assert!(report.is_applied, "step {} was not applied", self.step);
+        assert!(report.is_applied, "step {} was not applied", finished.step.step);
         let losses = report.reports[0].iter().step_by(2);
         losses.map(|loss| f64::from(*loss)).sum::<f64>() * f64::from(self.scale())
+    }
+}
+
+/// The steps of a turn, all on the same batch.
+struct Same<'a> {
+    batch: &'a Batch,
+    step: Step,
+    /// Steps that have not begun.
+    left: u32,
+}
+
+impl Steps for Same<'_> {
+    async fn next(&mut self, _: usize) -> manyhands::Result<Option<NextStep>> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        let next = NextStep::whole(self.batch.clone(), self.step.clone(), DataWait::default())?;
+        (self.step.step, self.left) = (self.step.step + 1, left);
+        Ok(Some(next))
     }
 }
 
 impl Work for Training {
     fn turn(&mut self, steps: u32) -> Turn {
         let begin_ms = Native.now_ms();
+        let loss_scales = vec![self.scale()];
+        let step = Step { step: self.step, learning_rate: self.rate, loss_scales, ..Step::default() };
+        let mut left = Same { batch: &self.batch, step, left: steps };
         let mut value = f64::NAN;
-        let ahead = u32::from(self.scheduler.is_on_device());
-        for step in 0..steps + ahead {
-            if step < steps {
-                self.begin();
-            }
-            if step >= ahead {
-                value = pollster::block_on(self.finish());
-            }
+        while let Some(finished) = pollster::block_on(self.scheduler.advance(&mut left)).unwrap() {
+            value = self.loss(finished);
         }
+        self.step = left.step.step;
         Turn { ms: Native.now_ms() - begin_ms, value }
     }
 

@@ -118,9 +118,9 @@ class Engine:
             self._known_step = self._step = self.trainer.step
             tell_step(self.optimizer, self._step)
 
-    def begin(self, batch: _native.Batch) -> None:
-        """Begins a step."""
-        self.trainer.begin(batch, self._next_rate())
+    def begin(self, batch: _native.Batch) -> bool:
+        """Begins a step; whether the adapters could begin another before the oldest ends."""
+        return self.trainer.begin(batch, self._next_rate())
 
     def end(self) -> tuple[list[tuple[str, float]], list[tuple[int, int]]]:
         """Ends the oldest step: its numbers, and the rows of each adapter."""
@@ -132,16 +132,19 @@ class Engine:
             raise
 
     def train(
-        self, data: Arrays, order: NDArray[np.int64], tell: _native.Tell, ahead: int, every_ms: int | None
+        self, data: Arrays, order: NDArray[np.int64], tell: _native.Tell, waits: bool, every_ms: int | None
     ) -> None:
-        """Trains on all batches of arrays. `tell` is called after each step, or every so many milliseconds."""
+        """Trains on all batches of arrays. `tell` is called after each step, or every so many milliseconds.
+
+        With `waits` no step begins before the one before it is told.
+        """
         rate = self.optimizer._learning_rate
         # A schedule, or a function of the user's.
         asks = every_ms is None or callable(rate)
         self._is_ahead = True
         try:
             asked = self._next_rate if asks else float(rate)
-            self.trainer.train(data.rows, order, data.batch_size, asked, tell, ahead, every_ms)
+            self.trainer.train(data.rows, order, data.batch_size, asked, tell, waits, every_ms)
         finally:
             self._step = self.trainer.step
 

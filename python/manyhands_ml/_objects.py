@@ -357,7 +357,7 @@ class Trainer:
         for epoch in range(epochs):
             order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
             means = Means()
-            self._native.train(rows, order, batch_size, None, means.tell, 2, TELL_MS)
+            self._native.train(rows, order, batch_size, None, means.tell, waits=False, every_ms=TELL_MS)
             logs = means.logs
             if validation_data is not None:
                 values = self.evaluate(*validation_data, batch_size=batch_size)

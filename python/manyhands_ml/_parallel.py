@@ -266,28 +266,27 @@ class ParallelModel:
 
         if waits:
             hooks("on_train_batch_begin", 0)
-        engine.train(arrays, order, tell, ahead=1 if waits else 2, every_ms=None if sees else _TELL_MS)
+        engine.train(arrays, order, tell, waits, every_ms=None if sees else _TELL_MS)
 
     def _epoch(self, engine: Engine, source: EpochIterator, hooks: Hooks, shares: _Shares, means: _Means) -> None:
         """The steps of an epoch. A step begins before the one before it is reported, unless a callback waits for that."""
-        runs_ahead = len(engine.trainer.adapters) == 1 and not hooks.wait_for_batches and not self._keras.stop_training
-        depth = 2 if runs_ahead else 1
+        waits = hooks.wait_for_batches or self._keras.stop_training
         begun: deque[tuple[int, int]] = deque()
         engine.trainer.reset_metrics()
         try:
             with Epoch(source, engine.feeds, check=engine.trainer.check()) as batches:
                 for step, data in batches:
                     engine.check(data)
-                    if depth == 1:
+                    if waits:
                         hooks("on_train_batch_begin", step)
-                    engine.begin(data.batch)
+                    wants_batch = engine.begin(data.batch)
                     begun.append((step, data.batch.rows))
-                    if len(begun) == depth:
-                        self._end(engine, begun, hooks, depth, shares, means)
+                    if waits or not wants_batch:
+                        self._end(engine, begun, hooks, waits, shares, means)
                         if self._keras.stop_training:
                             break
                 while begun:
-                    self._end(engine, begun, hooks, depth, shares, means)
+                    self._end(engine, begun, hooks, waits, shares, means)
         finally:
             while begun:
                 # Interrupted: steps that have begun come to their end, so that the weights are whole.
@@ -299,12 +298,12 @@ class ParallelModel:
         engine: Engine,
         begun: deque[tuple[int, int]],
         hooks: Hooks,
-        depth: int,
+        waits: bool,
         shares: _Shares,
         means: _Means,
     ) -> None:
         step, rows = begun.popleft()
-        if depth > 1:
+        if not waits:
             hooks("on_train_batch_begin", step)
         _, shards = engine.end()
         shares.add(shards, rows)

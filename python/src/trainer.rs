@@ -125,14 +125,19 @@ impl Steps<'_> {
         &mut self,
         batches: &Receiver<manyhands::Result<CheckedBatch>>,
         rate: &Rate,
-        ahead: usize,
+        waits: bool,
         listener: &mut Listener<'_>,
     ) -> PyResult<()> {
         let mut wanted = Wanted::More;
         loop {
-            while wanted == Wanted::More && self.n_begun < ahead.max(1) {
+            if wanted == Wanted::More {
                 match batches.recv() {
-                    Ok(batch) => self.begin(batch.map_err(|error| raised(&error))?, rate.next()?)?,
+                    Ok(batch) => {
+                        let wants_batch = self.begin(batch.map_err(|error| raised(&error))?, rate.next()?)?;
+                        if wants_batch && !waits {
+                            continue;
+                        }
+                    }
                     // That was the last.
                     Err(_) => wanted = Wanted::NoMore,
                 }
@@ -147,12 +152,13 @@ impl Steps<'_> {
         }
     }
 
-    fn begin(&mut self, batch: CheckedBatch, rate: f32) -> PyResult<()> {
+    /// Begins a step; whether another may begin before it ends.
+    fn begin(&mut self, batch: CheckedBatch, rate: f32) -> PyResult<bool> {
         let mut trainer = self.trainer.lock();
         trainer.set_learning_rate(rate);
         pollster::block_on(trainer.begin_checked_on_batch(batch)).map_err(|error| raised(&error))?;
         self.n_begun += 1;
-        Ok(())
+        Ok(trainer.wants_batch())
     }
 
     fn end(&mut self) -> PyResult<()> {
@@ -247,15 +253,16 @@ impl Trainer {
         Check(py.detach(|| self.lock().batch_check()))
     }
 
-    /// Takes in a batch, and begins its step where the adapters can.
-    fn begin(&self, py: Python<'_>, batch: &Batch, rate: f32) -> PyResult<()> {
+    /// Takes in a batch, and begins its step where the adapters can; whether another may begin before the oldest ends.
+    fn begin(&self, py: Python<'_>, batch: &Batch, rate: f32) -> PyResult<bool> {
         detached(py, || {
             let mut trainer = self.lock();
             trainer.set_learning_rate(rate);
             match &batch.checked {
-                Some(checked) => pollster::block_on(trainer.begin_checked_on_batch(checked.clone())),
-                None => pollster::block_on(trainer.begin_on_batch(batch.values.clone())),
+                Some(checked) => pollster::block_on(trainer.begin_checked_on_batch(checked.clone()))?,
+                None => pollster::block_on(trainer.begin_on_batch(batch.values.clone()))?,
             }
+            Ok(trainer.wants_batch())
         })
     }
 
@@ -266,9 +273,10 @@ impl Trainer {
     }
 
     /// Trains on batches of rows in an order, and tells of what was done so far: after each step, or every so many
-    /// milliseconds. Up to `ahead` steps have begun before the oldest is told. `rate` is a learning rate, or is called
-    /// for that of each step; without it, the optimizer's stays. Training ends early where `tell` gives something true.
-    #[pyo3(signature = (rows, order, batch_size, rate, tell, ahead, every_ms=None))]
+    /// milliseconds. Where adapters can, a step begins before the oldest is told, unless it `waits` for that. `rate` is a learning
+    /// rate, or is called for that of each step; without it, the optimizer's stays. Training ends early where `tell` gives something
+    /// true.
+    #[pyo3(signature = (rows, order, batch_size, rate, tell, waits, every_ms=None))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by name")]
     fn train(
         &self,
@@ -278,7 +286,7 @@ impl Trainer {
         batch_size: usize,
         rate: Option<&Bound<'_, PyAny>>,
         tell: Py<PyAny>,
-        ahead: usize,
+        waits: bool,
         every_ms: Option<u64>,
     ) -> PyResult<()> {
         let rate = match rate {
@@ -299,7 +307,7 @@ impl Trainer {
         };
         epoch::each(py, rows.get(), &order, batch_size, checked, |batches| {
             let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
-            let trained = steps.run(batches, &rate, ahead, &mut listener);
+            let trained = steps.run(batches, &rate, waits, &mut listener);
             if trained.is_err() {
                 // What has begun comes to its end, so that the weights are whole.
                 while steps.n_begun > 0 && steps.end().is_ok() {}

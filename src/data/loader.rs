@@ -116,6 +116,13 @@ impl Loader {
         self.top_up();
     }
 
+    /// Moves to a batch of an epoch, unless it comes next already.
+    pub(crate) fn seek(&mut self, epoch: u64, batch: usize) {
+        if self.position != (Position { epoch, batch }) {
+            self.start_epoch(epoch, batch);
+        }
+    }
+
     /// Reads a part of each batch from the next one on. Batches decoded ahead are dropped.
     pub(crate) fn set_part(&mut self, part: Part) {
         self.pending.clear();

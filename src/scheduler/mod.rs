@@ -4,7 +4,7 @@
 //!
 //! Nothing in a step depends on which adapter finishes first: values are combined in the order of the rows.
 //!
-//! `step.rs` is a training step from top to bottom. Its parts: `rig/` (the adapters), `partition.rs` with `split/` and
+//! `driver.rs` is the loop of training, `step.rs` one of its steps from top to bottom. Its parts: `rig/` (the adapters), `partition.rs` with `split/` and
 //! `selection.rs` (rows of each adapter), `round.rs` (a pass over all shards), `open_runs.rs` (silence, failure and abandoned
 //! runs of any pass), `state/` (weights, update, broadcast), `in_flight.rs` (steps in flight), `recovery.rs` (when no adapter is
 //! left).
@@ -18,6 +18,7 @@ mod builder;
 mod calibration;
 mod combine;
 mod diagnosis;
+mod driver;
 mod in_flight;
 mod open_runs;
 mod partition;
@@ -59,6 +60,7 @@ use self::timeline::{Activity, Timeline};
 pub(crate) use self::all_reduce::PIECE;
 pub use self::all_reduce::{AllReduce, pieces};
 pub use self::builder::Builder;
+pub use self::driver::{NextStep, Steps};
 pub use self::in_flight::{DataWait, Finished, FinishedStep};
 pub(crate) use self::partition::min_rows as fewest_rows;
 pub(crate) use self::placement::{Division, Placed, Placer};

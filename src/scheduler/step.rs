@@ -1,9 +1,10 @@
 //! A training step, from its batch to the new weights on all adapters.
 //!
-//! From top to bottom: how a step enters (`begin`) and leaves (`finish`), then its points 1 to 8, with the numbers that
-//! `ARCHITECTURE.md` gives them.
+//! From top to bottom: how a step enters (`begin_step`) and leaves (`finish`), then its points 1 to 8, with the numbers that
+//! `ARCHITECTURE.md` gives them. `driver.rs` calls both.
 
 use super::calibration::calibrate;
+use super::driver::NextStep;
 use super::in_flight::{DataWait, Finished, FinishedStep, Runs, StepInFlight};
 use super::open_runs::{Among, Job, OpenRuns, Order, Outcome};
 use super::processes::{self, Gathered};
@@ -56,10 +57,10 @@ impl Scheduler {
     /// # Errors
     /// As [`train`](Self::train), or if another process fails.
     pub(crate) async fn train_part(&mut self, batch: &Batch, part: Part, step: &Step) -> Result<StepReport> {
-        self.begin_part(batch.clone(), part, step.clone(), DataWait::default())?;
+        self.begin_step(NextStep { batch: batch.clone(), part, step: step.clone(), data: DataWait::default() })?;
         match self.finish().await? {
-            Finished::Step(finished) => Ok(finished.report),
-            Finished::Rewound => Err(Error::adapter_lost(
+            Some(Finished::Step(finished)) => Ok(finished.report),
+            _ => Err(Error::adapter_lost(
                 "the only adapter",
                 "was lost with what it had trained",
                 "the state is that of the last copy: train from there again",
@@ -72,19 +73,11 @@ impl Scheduler {
     /// it never lets the device wait for the host.
     ///
     /// # Errors
-    /// If the batch has more rows than can be counted.
-    pub fn begin(&mut self, batch: Batch, step: Step, data: DataWait) -> Result<()> {
-        let part = Part::whole(rows_of(&batch)?);
-        self.begin_part(batch, part, step, data)
-    }
-
-    /// Begins a step as [`begin`](Self::begin) does, with the rows of this process, which are a part of a batch.
-    ///
-    /// # Errors
     /// If there are more rows than can be counted.
-    pub fn begin_part(&mut self, batch: Batch, part: Part, step: Step, data: DataWait) -> Result<()> {
+    pub(super) fn begin_step(&mut self, next: NextStep) -> Result<()> {
+        let NextStep { batch, part, step, data } = next;
         let rows = rows_of(&batch)?;
-        if self.in_flight.steps.is_empty() {
+        if self.is_idle() {
             self.record_data(data);
         }
         let begin_ms = self.rig.runtime.now_ms();
@@ -98,23 +91,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Number of steps in flight.
-    pub fn n_in_flight(&self) -> usize {
-        self.in_flight.steps.len()
-    }
-
-    /// Ends the oldest step in flight.
+    /// Ends the oldest step in flight; `None` if there is none.
     ///
     /// # Errors
-    /// If no adapter is left to run it, or none is in flight. After an error none is.
-    pub async fn finish(&mut self) -> Result<Finished> {
+    /// If no adapter is left to run it. Then none is in flight.
+    pub async fn finish(&mut self) -> Result<Option<Finished>> {
         let asked_ms = self.rig.runtime.now_ms();
         let Some(mut step_in_flight) = self.in_flight.steps.pop_front() else {
-            if self.take_rewound() {
-                return Ok(Finished::Rewound);
-            }
-            let problem = "needs to be in flight, but none is";
-            return Err(Error::setting("a training step to finish", problem, "begin one first"));
+            return Ok(self.take_rewound().then_some(Finished::Rewound));
         };
         let settled = step_in_flight.report.take();
         let was_settled = settled.is_some();
@@ -131,7 +115,7 @@ impl Scheduler {
             self.in_flight.steps.clear();
             finished?;
             self.take_rewound();
-            return Ok(Finished::Rewound);
+            return Ok(Some(Finished::Rewound));
         };
         let now_ms = self.rig.runtime.now_ms();
         let is_hidden = now_ms - asked_ms > BUSY_MS;
@@ -147,18 +131,18 @@ impl Scheduler {
         let start_ms = if data.ms > 0.0 { data.start_ms } else { begin_ms };
         let ms = now_ms - start_ms.max(self.in_flight.told_ms);
         self.in_flight.told_ms = now_ms;
-        Ok(Finished::Step(Box::new(FinishedStep { batch, step, report, data, ms })))
+        if step.scaling.is_some() && !report.is_applied {
+            self.drop_void().await?;
+        }
+        Ok(Some(Finished::Step(Box::new(FinishedStep { batch, step, report, data, ms }))))
     }
 
-    /// Takes back a step in flight that is void, since the one before it was not applied: its batch is to begin again, with other
-    /// numbers.
-    ///
-    /// # Errors
-    /// If no adapter is left to end it.
-    pub async fn take_void(&mut self) -> Result<Option<(Batch, DataWait)>> {
+    /// Drops the step in flight behind one that was not applied, if it is void: its batch comes again, with other numbers.
+    async fn drop_void(&mut self) -> Result<()> {
         self.settle().await?;
         let is_void = |next: &mut StepInFlight| next.report.as_ref().is_some_and(|report| report.is_void);
-        Ok(self.in_flight.steps.pop_front_if(is_void).map(|void| (void.batch, void.data)))
+        self.in_flight.steps.pop_front_if(is_void);
+        Ok(())
     }
 
     /// Ends all steps in flight, so that state and weights are those after the last of them. Their reports are kept.

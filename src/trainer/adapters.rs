@@ -356,9 +356,9 @@ impl Adapters {
         self.if_open().is_some_and(Scheduler::is_on_device)
     }
 
-    /// Steps in flight.
-    pub(super) fn n_in_flight(&self) -> usize {
-        self.if_open().map_or(0, Scheduler::n_in_flight)
+    /// Whether no step is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.if_open().is_none_or(Scheduler::is_idle)
     }
 
     /// Whether the state went back to the last copy since the last call, after the loss of the only adapter.

@@ -183,7 +183,7 @@ impl Run<'_, '_> {
             }
             self.trainer.saving.learn(&log)?;
             let is_stopped = self.is_stopped();
-            if is_stopped && self.trainer.adapters.n_in_flight() > 0 {
+            if is_stopped && !self.trainer.adapters.is_idle() {
                 // The step in flight ends, too.
                 continue;
             }
@@ -213,11 +213,12 @@ impl Run<'_, '_> {
             values.extend(self.trainer.evaluate_async(validation.clone(), self.fit.batch_size).await?.prefixed("val_"));
             self.trainer.adapters.record(Activity::Evaluate, evaluate_ms);
         }
+        let progress = &self.trainer.progress;
         Ok(EpochLog {
-            epoch: self.trainer.progress.epoch + 1,
-            step: self.trainer.progress.step,
+            epoch: progress.epoch + 1,
+            step: progress.step,
             values,
-            learning_rate: self.trainer.learning_rate_of(self.trainer.progress.updates()),
+            learning_rate: progress.scheduled(progress.learning_rate, progress.updates(), &self.trainer.compile),
             seconds: (self.trainer.adapters.runtime.now_ms() - begin_ms) / 1e3,
             samples_per_s: per_second(rows as u64, train_ms),
         })

@@ -6,7 +6,7 @@ use ndarray::ArrayD;
 
 use super::meter::{self, Meter, Reports, Tally, Whole};
 use super::needs::{check_inputs, check_meaning};
-use super::{Trainer, Values};
+use super::{Trainer, Values, share};
 use crate::data::{Batch, Dataset, Loader, LoaderSettings, Part};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Model;
@@ -52,12 +52,12 @@ impl Trainer {
             let rows = loader.next_rows();
             let Some(batch) = loader.next_async().await? else { break };
             self.adapters.trace(Activity::Data, begin_ms);
-            let whole = self.whole_of(&batch, rows).await?;
+            let whole = share::whole_of(&self.adapters.group, (&self.compile, &self.model), &batch, rows).await?;
             let scales = meter::loss_scales(&self.compile, &whole);
             let reports = self.adapters.scheduler()?.evaluate(&batch, scales).await?;
             let reports = Reports { rows: &reports, penalty };
             let mut tally = Tally::of(&self.compile, &self.model, &reports, &batch, &whole);
-            self.add_up(&mut tally).await?;
+            share::add_up(&self.adapters.group, &mut tally).await?;
             meter.add(&self.compile, &self.model, &tally, whole.rows);
         }
         Ok(meter.values(&self.compile, &self.model))

@@ -102,7 +102,7 @@ impl Session {
         if rows == self.fit.batch_size {
             return Ok(());
         }
-        trainer.reposition(&mut self.loader);
+        self.loader.seek(trainer.progress.epoch, trainer.progress.batch);
         self.loader.set_batch_size(rows)?;
         self.fit.batch_size = rows;
         trainer.progress.batch_size = rows;

@@ -382,7 +382,7 @@ impl Trainer {
         }
         self.adapters.open(&self.model, &self.compile, batch_size, micro_batches).await?;
         self.follow_rewind();
-        self.open_share(batch_size).await
+        self.share.meet(&mut self.adapters, batch_size).await
     }
 
     /// Continues from a checkpoint: weights, statistics, optimizer state, and the position in the data.

@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 
 use super::batch_check::Remake;
+use super::meter::Whole;
 use super::snapshots::SNAPSHOT_STEPS;
+use super::steps::Numbers;
 use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::scheduler::timeline::Tracing;
-use crate::scheduler::{DataWait, TrainingState};
+use crate::scheduler::{DataWait, NextStep, Scheduler, Steps, TrainingState};
 
 /// Bytes of kept batches above which the host copies the state. They are kept until the host has a copy of the state
 /// after them.
@@ -22,6 +24,37 @@ pub(super) struct Brought {
     ended: VecDeque<StepLog>,
     /// Loss and metrics of steps that were reported.
     meter: Meter,
+    /// Whether the adapters could begin another step, if its batch were there.
+    is_wanted: bool,
+}
+
+/// The steps on a caller's batches.
+struct BroughtSteps<'a> {
+    numbers: Numbers<'a>,
+    brought: &'a mut Brought,
+    /// Whether only steps begin that were reported already: after a rewind they run again.
+    is_again: bool,
+}
+
+impl Steps for BroughtSteps<'_> {
+    async fn next(&mut self, ahead: usize) -> Result<Option<NextStep>> {
+        let number = self.numbers.of(ahead);
+        if ahead > 0 && !(self.numbers.may_run_ahead(number) && self.brought.bytes() <= MOST_KEPT_BYTES) {
+            return Ok(None);
+        }
+        let Some(kept) = self.brought.of(number) else {
+            self.brought.is_wanted = true;
+            return Ok(None);
+        };
+        if self.is_again && !kept.is_reported {
+            return Ok(None);
+        }
+        let batch = kept.values.batch()?;
+        let whole = Whole::of(self.numbers.compile, self.numbers.model, &batch);
+        // The learning rate is that of the time when the batch was added.
+        let step = self.numbers.step(ahead, kept.learning_rate, &whole);
+        NextStep::whole(batch, step, DataWait::default()).map(Some)
+    }
 }
 
 struct Kept {
@@ -96,9 +129,8 @@ impl Brought {
 
 impl Trainer {
     /// Adds a batch for a training step with the current learning rate, and begins the step if the adapters can take it.
-    /// [`end_on_batch`](Self::end_on_batch)
-    /// ends the steps, one for each batch and in order. To keep a single adapter busy, add two batches first, then end one
-    /// step for each further batch.
+    /// [`end_on_batch`](Self::end_on_batch) ends the steps, one for each batch and in order. To keep a single adapter busy, add
+    /// another batch first where [`wants_batch`](Self::wants_batch) says so.
     ///
     /// # Errors
     /// If the batch does not fit model and losses, or an adapter can't be opened. Then the batch is not taken.
@@ -194,11 +226,7 @@ impl Trainer {
     /// If they live on an adapter that was lost.
     pub async fn current_state(&mut self) -> Result<&TrainingState> {
         loop {
-            while self.adapters.n_in_flight() > 0 || self.begin_again()? {
-                if let Some(log) = self.finish_brought().await? {
-                    self.brought.ended.push_back(log);
-                }
-            }
+            while self.adapters.if_open().is_some() && self.advance_brought(true).await? {}
             self.sync().await?;
             if !self.brought.is_reported(self.progress.step) {
                 return Ok(self.adapters.state());
@@ -230,6 +258,12 @@ impl Trainer {
         Ok(())
     }
 
+    /// Whether the adapters could begin another step beside those of the batches that were added last: then a caller that adds one more
+    /// batch before it ends the oldest step lets no adapter wait.
+    pub fn wants_batch(&self) -> bool {
+        self.brought.is_wanted
+    }
+
     /// Forgets loss and metrics of the caller's batches so far, as Keras' `reset_metrics`.
     pub fn reset_metrics(&mut self) {
         self.brought.meter = Meter::default();
@@ -241,70 +275,65 @@ impl Trainer {
     }
 
     async fn end_brought(&mut self) -> Result<StepLog> {
-        if let Some(log) = self.brought.ended.pop_front() {
-            return Ok(log);
-        }
-        while self.brought.is_waiting() {
-            self.begin_brought().await?;
-            if let Some(log) = self.finish_brought().await? {
+        loop {
+            if let Some(log) = self.brought.ended.pop_front() {
                 return Ok(log);
             }
+            if !self.brought.is_waiting() || !self.advance_brought(false).await? {
+                let problem = "needs a batch in flight, but there is none";
+                return Err(Error::setting("a training step to end", problem, "call `begin_on_batch` first"));
+            }
         }
-        let problem = "needs a batch in flight, but there is none";
-        Err(Error::setting("a training step to end", problem, "call `begin_on_batch` first"))
     }
 
-    /// Ends the oldest step in flight; `None` if its log is known already, or training was rewound.
-    async fn finish_brought(&mut self) -> Result<Option<StepLog>> {
+    /// Begins the steps that may run now, without waiting for their end.
+    async fn begin_brought(&mut self) -> Result<()> {
+        self.copy_if_due().await?;
+        let (scheduler, mut steps) = self.brought_steps(false)?;
+        scheduler.begin(&mut steps).await
+    }
+
+    /// Ends the oldest step in flight, after a begin of those that may run beside it; false if there is none. Its log is kept, unless
+    /// the caller has it already.
+    async fn advance_brought(&mut self, is_again: bool) -> Result<bool> {
+        if !is_again {
+            self.copy_if_due().await?;
+        }
+        let (scheduler, mut steps) = self.brought_steps(is_again)?;
+        let Some(finished) = scheduler.advance(&mut steps).await? else { return Ok(false) };
         let step = self.progress.step;
         self.progress.meter = self.brought.meter.clone();
-        let log = self.finish_step(0).await;
+        let log = self.count(finished, 0).await;
         // Batches are the caller's: there is no epoch, and no position in one.
         self.progress.batch = 0;
         let meter = std::mem::take(&mut self.progress.meter);
-        let log = log?;
-        let is_news = log.is_some() && self.brought.of(step).is_some_and(Kept::report);
-        if is_news {
+        if let Some(log) = log?
+            && self.brought.of(step).is_some_and(Kept::report)
+        {
             self.brought.meter = meter;
+            self.brought.ended.push_back(log);
         }
-        Ok(log.filter(|_| is_news))
+        Ok(true)
     }
 
-    /// Begins the steps that may run now: the next one, and with one adapter also the one after it.
-    async fn begin_brought(&mut self) -> Result<()> {
-        if self.adapters.n_in_flight() == 0 {
-            let is_much = self.brought.bytes() > MOST_KEPT_BYTES;
-            self.take_snapshot(if is_much { 0 } else { SNAPSHOT_STEPS }).await?;
-            let is_on_device = self.adapters.is_on_device();
-            let copied = self.snapshot.as_ref().filter(|_| is_on_device);
-            let step = copied.map_or(self.progress.step, |progress| progress.step);
-            self.brought.forget(step);
-            self.begin_number(self.progress.step)?;
+    fn brought_steps(&mut self, is_again: bool) -> Result<(&mut Scheduler, BroughtSteps<'_>)> {
+        let Self { model, compile, adapters, progress, snapshot, brought, .. } = self;
+        brought.is_wanted = false;
+        let numbers = Numbers { model, compile, progress, copied: snapshot.as_ref() };
+        Ok((adapters.scheduler()?, BroughtSteps { numbers, brought, is_again }))
+    }
+
+    /// Copies the state to the host between two steps if the last copy is old, and drops the batches of steps before the copy.
+    async fn copy_if_due(&mut self) -> Result<()> {
+        if !self.adapters.is_idle() {
+            return Ok(());
         }
-        let is_free = self.brought.bytes() <= MOST_KEPT_BYTES;
-        if self.adapters.n_in_flight() == 1 && self.may_run_ahead(&|_| is_free)? {
-            self.begin_number(self.progress.step + 1)?;
-        }
+        let is_much = self.brought.bytes() > MOST_KEPT_BYTES;
+        self.take_snapshot(if is_much { 0 } else { SNAPSHOT_STEPS }).await?;
+        let is_on_device = self.adapters.is_on_device();
+        let copied = self.snapshot.as_ref().filter(|_| is_on_device);
+        let step = copied.map_or(self.progress.step, |progress| progress.step);
+        self.brought.forget(step);
         Ok(())
-    }
-
-    /// Re-runs the steps since the last copy of the state after a rewind; logs that were returned are not returned
-    /// again.
-    fn begin_again(&mut self) -> Result<bool> {
-        let is_rewound = self.brought.is_reported(self.progress.step);
-        if is_rewound {
-            self.begin_number(self.progress.step)?;
-        }
-        Ok(is_rewound)
-    }
-
-    /// Begins a step, if its batch is there, with the learning rate at the time when the batch was added.
-    fn begin_number(&mut self, step: u64) -> Result<()> {
-        let Some(kept) = self.brought.of(step) else { return Ok(()) };
-        let (batch, learning_rate) = (kept.values.batch()?, kept.learning_rate);
-        let newest = std::mem::replace(&mut self.progress.learning_rate, learning_rate);
-        let result = self.begin_with(batch, DataWait::default());
-        self.progress.learning_rate = newest;
-        result
     }
 }

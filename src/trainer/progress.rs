@@ -95,11 +95,11 @@ impl Progress {
         }
     }
 
-    /// Learning rate of a step, counted from 0.
+    /// What schedule and batch size make of a learning rate for a step, counted from 0.
     #[allow(clippy::cast_precision_loss, reason = "batch sizes are small")]
-    pub(super) fn learning_rate_of(&self, step: u64, compile: &Compile) -> f32 {
+    pub(super) fn scheduled(&self, rate: f32, step: u64, compile: &Compile) -> f32 {
         let factor = compile.learning_rate_batch.map_or(1.0, |batch| self.batch_size as f32 / batch.max(1) as f32);
-        compile.schedule.rate(self.learning_rate, step) * factor
+        compile.schedule.rate(rate, step) * factor
     }
 
     /// Continues with these settings; `resumed_step` is the step at which the run was resumed from a file. A position

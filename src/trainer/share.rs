@@ -5,12 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::adapters::capacity_of;
+use super::adapters::{Adapters, capacity_of};
 use super::meter::{self, Tally, Whole};
 use super::process_split::over_processes;
-use super::{ProcessLog, SharedAdapterLog, Trainer};
+use super::{Compile, ProcessLog, SharedAdapterLog};
 use crate::data::{Batch, Loader, Part};
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::Model;
 use crate::processes::Group;
 use crate::scheduler::split::{SplitMode, Splitter};
 use crate::scheduler::{self, ProcessReport, TrainingState};
@@ -97,7 +98,7 @@ impl Share {
     }
 
     /// The rows of this process, if they are others than at the last call.
-    pub(super) fn changed_part(&mut self) -> Option<Part> {
+    fn changed_part(&mut self) -> Option<Part> {
         std::mem::take(&mut self.has_changed).then(|| self.part()).flatten()
     }
 
@@ -124,66 +125,52 @@ impl Share {
             (shares.rows, self.has_changed) = (rows, true);
         }
     }
-}
 
-impl Trainer {
     /// Tells the processes of each other's adapters, and splits batches over them.
-    pub(super) async fn open_share(&mut self, batch_rows: usize) -> Result<()> {
-        let Some(joined) = self.adapters.group.joined() else { return Ok(()) };
-        let names = self.adapters.names().join("\0").into_bytes();
+    ///
+    /// # Errors
+    /// If a process fails, or fixed proportions are not one for each adapter of all processes.
+    pub(super) async fn meet(&mut self, adapters: &mut Adapters, batch_rows: usize) -> Result<()> {
+        let group = adapters.group.clone();
+        let Some(joined) = group.joined() else { return Ok(()) };
+        let names = adapters.names().join("\0").into_bytes();
         let all = joined.all_gather(names).await?;
         let names = |message: &Vec<u8>| String::from_utf8_lossy(message).split('\0').map(str::to_owned).collect();
-        self.share.adapters = all.iter().map(names).collect();
-        let n_adapters: Vec<usize> = self.share.adapters.iter().map(Vec::len).collect();
-        let min_rows = scheduler::fewest_rows(self.adapters.scheduler()?.plan());
-        let (group, split) = (self.adapters.group.clone(), self.adapters.split().clone());
-        self.share.open(&group, &split, &n_adapters, capacity_of(batch_rows, 1)?, min_rows)
-    }
-
-    /// The whole batch of which this process has a part.
-    pub(super) async fn whole_of(&self, batch: &Batch, rows: usize) -> Result<Whole> {
-        let Self { compile, model, .. } = self;
-        let Some(joined) = self.adapters.group.joined() else { return Ok(Whole::of(compile, model, batch)) };
-        let counts = meter::counts(compile, model, batch, rows);
-        let follow = meter::counts_follow_rows(compile, model, batch);
-        let counts = if follow { counts } else { joined.sum(&counts).await? };
-        Ok(Whole { rows, counts })
+        self.adapters = all.iter().map(names).collect();
+        let n_adapters: Vec<usize> = self.adapters.iter().map(Vec::len).collect();
+        let min_rows = scheduler::fewest_rows(adapters.scheduler()?.plan());
+        let split = adapters.split().clone();
+        self.open(&group, &split, &n_adapters, capacity_of(batch_rows, 1)?, min_rows)
     }
 
     /// Gives a loader the rows of this process, if it has others than before.
     pub(super) fn divide(&mut self, loader: &mut Loader) {
-        self.share.changed_part().into_iter().for_each(|part| loader.set_part(part));
-    }
-
-    /// Merges the parts of all processes in a batch's numbers.
-    pub(super) async fn add_up(&self, tally: &mut Tally) -> Result<()> {
-        if let Some(joined) = self.adapters.group.joined() {
-            let parts = joined.gather_numbers(&tally.fields()).await?;
-            tally.set_parts(parts.iter().map(Vec::as_slice));
-        }
-        Ok(())
+        self.changed_part().into_iter().for_each(|part| loader.set_part(part));
     }
 
     /// Ends a training step together with the other processes: merges the parts of a batch's numbers, and tells whether one was asked to
-    /// stop. Builds with debug assertions compare the weights, too.
-    pub(super) async fn end_together(&mut self, tally: &mut Tally) -> Result<()> {
-        let Some(joined) = self.adapters.group.joined() else { return Ok(()) };
+    /// stop. Builds with debug assertions compare the weights after `step` steps, too.
+    ///
+    /// # Errors
+    /// If another process fails, or has other weights.
+    pub(super) async fn end_together(&mut self, adapters: &Adapters, step: u64, tally: &mut Tally) -> Result<()> {
+        let Some(joined) = adapters.group.joined() else { return Ok(()) };
         if cfg!(debug_assertions) {
-            check_same_weights(&self.adapters.group, self.adapters.state(), self.progress.step).await?;
+            check_same_weights(&adapters.group, adapters.state(), step).await?;
         }
-        let is_asked = self.share.stop.load(Ordering::Relaxed);
+        let is_asked = self.stop.load(Ordering::Relaxed);
         let mut numbers = vec![f64::from(u8::from(is_asked))];
         numbers.extend(tally.fields());
         let parts = joined.gather_numbers(&numbers).await?;
         let parts = || parts.iter().filter_map(|numbers| numbers.split_first());
-        self.share.is_stopped = parts().any(|(asked, _)| *asked > 0.0);
+        self.is_stopped = parts().any(|(asked, _)| *asked > 0.0);
         tally.set_parts(parts().map(|(_, fields)| fields));
         Ok(())
     }
 
     /// Each process' part in a step.
     pub(super) fn process_logs(&self, processes: &[ProcessReport]) -> Vec<ProcessLog> {
-        let names = |rank: usize| self.share.adapters.get(rank).into_iter().flatten();
+        let names = |rank: usize| self.adapters.get(rank).into_iter().flatten();
         let of = |(rank, report): (usize, &ProcessReport)| ProcessLog {
             process: rank,
             rows: report.rows,
@@ -195,6 +182,35 @@ impl Trainer {
         };
         processes.iter().enumerate().map(of).collect()
     }
+}
+
+/// The whole batch of `rows` rows of which this process has a part.
+///
+/// # Errors
+/// If another process fails.
+pub(super) async fn whole_of(
+    group: &Group,
+    (compile, model): (&Compile, &Model),
+    batch: &Batch,
+    rows: usize,
+) -> Result<Whole> {
+    let Some(joined) = group.joined() else { return Ok(Whole::of(compile, model, batch)) };
+    let counts = meter::counts(compile, model, batch, rows);
+    let follow = meter::counts_follow_rows(compile, model, batch);
+    let counts = if follow { counts } else { joined.sum(&counts).await? };
+    Ok(Whole { rows, counts })
+}
+
+/// Merges the parts of all processes in a batch's numbers.
+///
+/// # Errors
+/// If another process fails.
+pub(super) async fn add_up(group: &Group, tally: &mut Tally) -> Result<()> {
+    if let Some(joined) = group.joined() {
+        let parts = joined.gather_numbers(&tally.fields()).await?;
+        tally.set_parts(parts.iter().map(Vec::as_slice));
+    }
+    Ok(())
 }
 
 /// Hash of all that training changes.

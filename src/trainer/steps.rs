@@ -2,13 +2,88 @@
 
 use super::adapters::capacity_of;
 use super::meter::{self, Meter, Reports, Tally, Whole};
+use super::share::{self, Share};
 use super::snapshots::SNAPSHOT_STEPS;
-use super::{AdapterLog, NonFinite, StepLog, Trainer, Values};
+use super::{AdapterLog, Compile, NonFinite, Progress, StepLog, Trainer, Values};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
-use crate::scheduler::{DataWait, Finished, FinishedStep, Part, ShardReport, Step, StepReport};
+use crate::model::Model;
+use crate::processes::Group;
+use crate::runtime::Runtime;
+use crate::scheduler::{DataWait, Finished, FinishedStep, NextStep, Part, ShardReport, Step, StepReport, Steps};
 use crate::size::power_of_two;
 use crate::timing::per_second;
+
+/// Numbers of the steps to come.
+pub(super) struct Numbers<'a> {
+    pub(super) model: &'a Model,
+    pub(super) compile: &'a Compile,
+    pub(super) progress: &'a Progress,
+    /// Position of the host's copy of the state.
+    pub(super) copied: Option<&'a Progress>,
+}
+
+impl Numbers<'_> {
+    /// Number of the step behind `ahead` others in flight, counted from 0.
+    pub(super) fn of(&self, ahead: usize) -> u64 {
+        self.progress.step + ahead as u64
+    }
+
+    /// Whether the step of a number may begin before those before it have ended: the host needs no copy of the state between them.
+    pub(super) fn may_run_ahead(&self, number: u64) -> bool {
+        self.copied.is_some_and(|copied| number - copied.step < SNAPSHOT_STEPS)
+    }
+
+    /// The step behind `ahead` others in flight; `rate` is its learning rate before schedule and batch size change it.
+    pub(super) fn step(&self, ahead: usize, rate: f32, whole: &Whole) -> Step {
+        let (number, scaling) = (self.of(ahead), self.progress.scaling(ahead as u64));
+        let updates = scaling.map_or(number, |scaling| scaling.updates);
+        Step {
+            step: number,
+            seed: seed_bits(self.compile.seed),
+            learning_rate: self.progress.scheduled(rate, updates, self.compile),
+            loss_scales: meter::loss_scales(self.compile, whole),
+            scaling,
+        }
+    }
+}
+
+/// The steps of an epoch on the batches of a loader.
+struct EpochSteps<'a> {
+    numbers: Numbers<'a>,
+    loader: &'a mut Loader,
+    share: &'a mut Share,
+    group: &'a Group,
+    runtime: &'a dyn Runtime,
+    /// Whether nothing is to be done between a step of that number, counted from 1, and the next.
+    is_free: &'a dyn Fn(u64) -> bool,
+}
+
+impl Steps for EpochSteps<'_> {
+    async fn next(&mut self, ahead: usize) -> Result<Option<NextStep>> {
+        let Numbers { model, compile, progress, .. } = self.numbers;
+        let number = self.numbers.of(ahead);
+        if ahead > 0 && !(self.numbers.may_run_ahead(number) && (self.is_free)(number)) {
+            return Ok(None);
+        }
+        // After a failed or rewound step its batch comes again.
+        self.loader.seek(progress.epoch, progress.batch + ahead);
+        let begin_ms = self.runtime.now_ms();
+        self.share.divide(self.loader);
+        let rows = self.loader.next_rows();
+        let Some(batch) = self.loader.next_async().await? else { return Ok(None) };
+        let data = DataWait::since(begin_ms, self.runtime.now_ms());
+        let rate = progress.learning_rate;
+        if self.group.is_alone() {
+            let step = self.numbers.step(ahead, rate, &Whole::of(compile, model, &batch));
+            return NextStep::whole(batch, step, data).map(Some);
+        }
+        self.share.whole = share::whole_of(self.group, (compile, model), &batch, rows).await?;
+        let step = self.numbers.step(ahead, rate, &self.share.whole);
+        let part = Part { first_row: capacity_of(self.share.first_row(rows), 1)?, batch_rows: capacity_of(rows, 1)? };
+        Ok(Some(NextStep { batch, part, step, data }))
+    }
+}
 
 impl Trainer {
     /// The next training step of an epoch; `None` at its end.
@@ -21,21 +96,21 @@ impl Trainer {
         is_free: &dyn Fn(u64) -> bool,
     ) -> Result<Option<StepLog>> {
         loop {
-            self.reposition(loader);
-            if self.adapters.n_in_flight() == 0 && !self.begin_step(loader).await? {
+            let Self { model, compile, adapters, progress, snapshot, share, .. } = &mut *self;
+            let (group, runtime) = (adapters.group.clone(), adapters.runtime.clone());
+            let numbers = Numbers { model, compile, progress, copied: snapshot.as_ref() };
+            let mut steps =
+                EpochSteps { numbers, loader: &mut *loader, share, group: &group, runtime: &*runtime, is_free };
+            let Some(finished) = adapters.scheduler()?.advance(&mut steps).await? else {
                 // The end of an epoch finds the newest state on the host, so validation can't lose steps.
                 self.take_snapshot(0).await?;
                 if self.is_at(loader) {
                     return Ok(None);
                 }
                 continue;
-            }
-            if self.adapters.n_in_flight() == 1 && self.may_run_ahead(is_free)? {
-                // A batch that can't be read is an error of its own step, not of the one in flight.
-                drop(self.begin_step(loader).await);
-            }
-            if let Some(log) = self.finish_step(loader.batches_per_epoch()).await? {
-                if self.adapters.n_in_flight() == 0 {
+            };
+            if let Some(log) = self.count(finished, loader.batches_per_epoch()).await? {
+                if self.adapters.is_idle() {
                     self.take_snapshot(SNAPSHOT_STEPS).await?;
                 }
                 return Ok(Some(log));
@@ -45,15 +120,13 @@ impl Trainer {
 
     /// Ends steps that are still in flight, so that weights and data position stay consistent.
     pub(super) async fn end_steps(&mut self, batches: usize) {
-        while self.adapters.n_in_flight() > 0 {
+        while !self.adapters.is_idle() {
             // Errors of these steps are ignored: the error that ended the run is reported.
-            drop(self.finish_step(batches).await);
+            let Ok(scheduler) = self.adapters.scheduler() else { return };
+            if let Ok(Some(finished)) = scheduler.finish().await {
+                drop(self.count(finished, batches).await);
+            }
         }
-    }
-
-    /// Learning rate of a step of the optimizer, counted from 0.
-    pub(super) fn learning_rate_of(&self, step: u64) -> f32 {
-        self.progress.learning_rate_of(step, &self.compile)
     }
 
     /// Loss and metrics of the epoch so far.
@@ -61,76 +134,21 @@ impl Trainer {
         self.progress.meter.values(&self.compile, &self.model)
     }
 
-    /// Whether a loader's next batch is that of the next step.
+    /// Whether all batches that a loader gave have been trained.
     pub(super) fn is_at(&self, loader: &Loader) -> bool {
         let position = loader.position();
-        (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch + self.adapters.n_in_flight())
+        (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch)
     }
 
-    /// Repositions a loader to the batch of the next step: after a failed or rewound step its batch comes again.
-    pub(super) fn reposition(&self, loader: &mut Loader) {
-        if self.adapters.n_in_flight() == 0 && !self.is_at(loader) {
-            loader.start_epoch(self.progress.epoch, self.progress.batch);
-        }
-    }
-
-    /// Whether the step after the one in flight may begin, too.
-    pub(super) fn may_run_ahead(&mut self, is_free: &dyn Fn(u64) -> bool) -> Result<bool> {
-        let number = self.progress.step + 1;
-        let is_snapshot_due = self.snapshot.as_ref().is_none_or(|progress| number - progress.step >= SNAPSHOT_STEPS);
-        Ok(!is_snapshot_due && is_free(number) && self.adapters.is_on_device())
-    }
-
-    /// Begins a step with the next batch; false if there is none.
-    async fn begin_step(&mut self, loader: &mut Loader) -> Result<bool> {
-        let begin_ms = self.adapters.runtime.now_ms();
-        self.divide(loader);
-        let rows = loader.next_rows();
-        let Some(batch) = loader.next_async().await? else { return Ok(false) };
-        let data = DataWait::since(begin_ms, self.adapters.runtime.now_ms());
-        if self.adapters.group.is_alone() {
-            self.begin_with(batch, data)?;
-            return Ok(true);
-        }
-        self.share.whole = self.whole_of(&batch, rows).await?;
-        let part = Part { first_row: capacity_of(self.share.first_row(rows), 1)?, batch_rows: capacity_of(rows, 1)? };
-        self.begin_part(batch, part, &self.share.whole.clone(), data)?;
-        Ok(true)
-    }
-
-    /// Begins a step with a batch.
-    pub(super) fn begin_with(&mut self, batch: Batch, data: DataWait) -> Result<()> {
-        let (part, whole) = (Part::whole(capacity_of(batch.rows, 1)?), Whole::of(&self.compile, &self.model, &batch));
-        self.begin_part(batch, part, &whole, data)
-    }
-
-    fn begin_part(&mut self, batch: Batch, part: Part, whole: &Whole, data: DataWait) -> Result<()> {
-        let in_flight = self.adapters.n_in_flight() as u64;
-        let number = self.progress.step + in_flight;
-        let scaling = self.progress.scaling(in_flight);
-        let step = Step {
-            step: number,
-            seed: seed_bits(self.compile.seed),
-            learning_rate: self.learning_rate_of(scaling.map_or(number, |scaling| scaling.updates)),
-            loss_scales: meter::loss_scales(&self.compile, whole),
-            scaling,
-        };
-        self.adapters.scheduler()?.begin_part(batch, part, step, data)
-    }
-
-    /// Ends the oldest step in flight, and counts it; `None` if training was rewound.
-    pub(super) async fn finish_step(&mut self, batches: usize) -> Result<Option<StepLog>> {
-        let FinishedStep { batch, step, report, data, ms } = match self.adapters.scheduler()?.finish().await? {
+    /// Counts a step that has ended; `None` if training was rewound.
+    pub(super) async fn count(&mut self, finished: Finished, batches: usize) -> Result<Option<StepLog>> {
+        let FinishedStep { batch, step, report, data, ms } = match finished {
             Finished::Step(finished) => *finished,
             Finished::Rewound => {
                 self.rewind();
                 return Ok(None);
             }
         };
-        if report.is_void {
-            // Its batch comes again.
-            return Ok(None);
-        }
         let whole = if self.adapters.group.is_alone() {
             Whole::of(&self.compile, &self.model, &batch)
         } else {
@@ -139,13 +157,13 @@ impl Trainer {
         };
         let reports = Reports { rows: &report.reports, penalty: self.own_penalty(report.penalty) };
         let mut tally = Tally::of(&self.compile, &self.model, &reports, &batch, &whole);
-        let ended = self.end_together(&mut tally).await;
+        let ended = self.share.end_together(&self.adapters, self.progress.step, &mut tally).await;
         let mut aside = Meter::default();
         let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
         let values = meter.add(&self.compile, &self.model, &tally, whole.rows);
         let refused = if report.is_applied { Ok(()) } else { self.refuse(&batch, &step, &report).await };
 
-        if refused.is_ok() || self.adapters.n_in_flight() > 0 {
+        if refused.is_ok() || !self.adapters.is_idle() {
             // Weights already hold the step after a refused one, so it counts.
             self.progress.follow(report.is_applied);
             self.progress.step += 1;
@@ -153,10 +171,7 @@ impl Trainer {
         }
         ended?;
         refused?;
-        if step.scaling.is_some() && !report.is_applied {
-            self.begin_void_again().await?;
-        }
-        if self.adapters.n_in_flight() == 0 {
+        if self.adapters.is_idle() {
             self.adapters.follow_speeds().await?;
         }
         Ok(Some(StepLog {
@@ -178,7 +193,7 @@ impl Trainer {
             processes_ms: report.processes_ms,
             samples_per_s: per_second(whole.rows as u64, ms),
             adapters: self.adapter_logs(&report.shards),
-            processes: self.process_logs(&report.processes),
+            processes: self.share.process_logs(&report.processes),
         }))
     }
 
@@ -199,14 +214,6 @@ impl Trainer {
                 Ok(())
             }
             _ => self.refuse_non_finite(batch, step, report).await,
-        }
-    }
-
-    /// Begins the step again that is void since the one before it was not applied: with a smaller loss scale.
-    async fn begin_void_again(&mut self) -> Result<()> {
-        match self.adapters.scheduler()?.take_void().await? {
-            Some((batch, data)) => self.begin_with(batch, data),
-            None => Ok(()),
         }
     }
 

@@ -170,19 +170,18 @@ class Trainer:
         rows = engine.rows(x, y)
         order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
         engine.is_ahead = True
-        engine.native.train(rows, order, batch_size, engine.rate, means.tell, 2, TELL_MS)
+        engine.native.train(rows, order, batch_size, engine.rate, means.tell, waits=False, every_ms=TELL_MS)
 
     def _fit_batches(self, engine: _Engine, batches: Iterable[Any], means: Means) -> None:
-        depth = 2 if len(engine.native.adapters) == 1 else 1
         begun: deque[int] = deque()
         engine.is_ahead = True
         check = engine.native.check()
         try:
             with Ahead(_native.Batch(engine.rows(*_parts(batch)), check) for batch in batches) as ready:
                 for batch in ready:
-                    engine.native.begin(batch, engine.rate)
+                    wants_batch = engine.native.begin(batch, engine.rate)
                     begun.append(batch.rows)
-                    if len(begun) == depth:
+                    if not wants_batch:
                         means.add(engine.native.end()[0], begun.popleft())
                 while begun:
                     means.add(engine.native.end()[0], begun.popleft())
