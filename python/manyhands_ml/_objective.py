@@ -102,6 +102,7 @@ METRICS: dict[str, MetricRow] = {
     ),
     "BinaryAccuracy": MetricRow("binary_accuracy", ("threshold",)),
     "CategoricalAccuracy": MetricRow("categorical_accuracy"),
+    "MeanAbsoluteError": MetricRow("mean_absolute_error"),
     "MeanSquaredError": MetricRow("mean_squared_error"),
     "RootMeanSquaredError": MetricRow("root_mean_squared_error"),
     "R2Score": MetricRow("r2_score", ("class_aggregation",), {"num_regressors": 0}),
@@ -366,7 +367,7 @@ class _Reader:
             if key in row.take and key not in settings:
                 self.problems.append(f"{who}: `{key}` needs to make one number of the classes', but is None")
                 return None
-        return {row.engine: settings}
+        return {row.engine: settings} if settings else row.engine
 
     def optimizer(self, optimizer: Any, graph: Graph) -> tuple[Settings, float | None]:
         """Type and settings of the optimizer, and the global norm at which gradients are cut."""

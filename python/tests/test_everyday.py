@@ -27,7 +27,6 @@ CASES: dict[str, Callable[..., Any]] = {
 #: Cases that are not yet as in Keras, by the reason.
 _REASONS: dict[str, list[str]] = {
     "metrics that this loss does not have are refused": [
-        "fits: classes with, mae",
         "fits: classes with, sparse_categorical_crossentropy",
         "fits: weighted metrics",
     ],

@@ -78,6 +78,11 @@ mean! {
 }
 
 mean! {
+    /// Mean of `|output - target|`, beside a loss that does not tell it: else it is [`Metric::MeanAbsoluteError`](super::Metric).
+    MeanAbsoluteErrorOf {}, "mean_absolute_error", Min, |position| of_columns(position, Function::AbsoluteError)
+}
+
+mean! {
     /// Square root of the mean of `(output - target)²`.
     RootMeanSquaredError {}, "root_mean_squared_error", Min,
     |position| of_columns(position, Function::SquaredError), f64::sqrt

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::function::{Entry, MetricFunction, check_merge};
+use super::mean::MeanAbsoluteErrorOf;
 use super::mode::Mode;
 use super::table::METRICS;
 use crate::error::Problem;
@@ -130,6 +131,14 @@ impl Metric {
         matches!(self, Self::Perplexity | Self::Counted(_))
     }
 
+    /// The metric as it is computed beside a loss: one that the loss does not tell is counted from outputs and targets.
+    pub(crate) fn beside(self, loss: &dyn LossFunction) -> Self {
+        match self {
+            Self::MeanAbsoluteError if loss.score() != Score::AbsoluteError => MeanAbsoluteErrorOf {}.into(),
+            other => other,
+        }
+    }
+
     /// Checks the settings, and that the metric can be computed for an output with a loss.
     ///
     /// # Errors
@@ -153,7 +162,7 @@ impl Metric {
             _ if self.value(loss.score(), 0.0).is_some() => Ok(()),
             _ => Err(Problem::new(
                 format!("can't be computed from the loss `{}`", loss.kind()),
-                "accuracy goes with cross-entropies and hinges, mean absolute error with other losses",
+                "accuracy goes with cross-entropies and hinges",
             )),
         }
     }

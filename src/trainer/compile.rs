@@ -211,8 +211,9 @@ impl Compile {
     }
 
     pub(super) fn metrics_of(&self, output: usize) -> Vec<Metric> {
-        let default = || vec![Metric::default_of(self.losses[output].function())];
-        self.metrics.get(output).cloned().unwrap_or_else(default)
+        let loss = self.losses[output].function();
+        let metrics = self.metrics.get(output).cloned().unwrap_or_else(|| vec![Metric::default_of(loss)]);
+        metrics.into_iter().map(|metric| metric.beside(loss)).collect()
     }
 
     /// Checks that losses and metrics fit the outputs of a model.

@@ -278,7 +278,7 @@ fn metrics_that_a_loss_does_not_tell_are_refused() {
     assert_eq!(
         error.to_string(),
         "metric `accuracy` of output 0 can't be computed from the loss `MeanSquaredError`\n  help: accuracy goes with \
-         cross-entropies and hinges, mean absolute error with other losses"
+         cross-entropies and hinges"
     );
 }
 
