@@ -1,9 +1,9 @@
 //! Train one network on every GPU in the machine, whatever its vendor, without CUDA.
 //!
 //! manyhands trains a neural network over several *adapters* at once: NVIDIA, AMD and Intel GPUs through Vulkan, Metal or
-//! DX12, and the processor. Each adapter computes as many rows of a batch as it can in the same time, the host adds the
-//! gradients and updates the weights once, and the result is that of one adapter with the whole batch. Names, defaults and
-//! formulas are those of Keras 3.
+//! DX12, and the CPU. Each adapter computes as many rows of a batch as it can in the same time, the host adds the
+//! gradients and updates the weights once. The result is that of one adapter with the whole batch, up to rounding; only
+//! batch normalization differs, unless it takes the whole batch. Names, defaults and formulas are those of Keras 3.
 //!
 //! # A first run
 //!
@@ -24,7 +24,7 @@
 //!     .build(42)?;
 //!
 //! let compile = Compile::new(Optimizer::adam(3e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
-//! let mut trainer = Trainer::new(model, compile)?.adapters("cpu,cpu")?;
+//! let mut trainer = Trainer::new(model, compile)?.adapters("cpu,cpu")?; // without `.adapters`: all GPUs
 //! trainer.fit(digits::train()?, &Fit::new(3).batch_size(64))?;
 //! let values = trainer.evaluate(digits::test()?, 64)?;
 //! assert!(values.get("accuracy") > Some(0.9), "{values}");
@@ -62,14 +62,15 @@
 //!
 //! [`Model::save`] and [`Model::load`] keep architecture, weights, and the names of classes and columns in one safetensors
 //! file, which [`Predictor`] needs alone. [`Fit::save`] writes a [`Checkpoint`] of the run after each epoch, and
-//! [`Trainer::resume`] continues from one to the same bits.
+//! [`Trainer::resume`] continues from it: to the same bits on one adapter or with fixed shares, else up to rounding.
 //!
 //! # Where to go next
 //!
 //! | module | for |
 //! | --- | --- |
 //! | [`layers`] | the layers of a model |
-//! | [`losses`], [`optimizers`] | what training makes small, and how; learning-rate schedules |
+//! | [`losses`], [`optimizers`] | what training minimizes, and by which rule; learning-rate schedules |
+//! | [`metrics`] | what training reports beside the loss |
 //! | [`model`] | graphs of layers, as code, TOML and files |
 //! | [`presets`] | networks by name |
 //! | [`data`] | data sets and formats |
@@ -81,9 +82,9 @@
 //!
 //! Modules that are not listed here are **unstable**: they are for the packages of this repository.
 //!
-//! [`Session`] drives a run step by step and changes it on the way. Functions that block have a twin that ends in `_async`,
-//! for programs with an executor and for pages. The command `manyhands` (package `manyhands-cli`) does most of this without a program:
-//! `manyhands train`, `evaluate`, `predict`, `simulate`, `bench`.
+//! [`Session`] drives a run step by step and changes it on the way. Each blocking function has an async version,
+//! for programs with an executor and for pages: in [`Trainer::asynchronous`], or under a name that ends in `_async`.
+//! The command `manyhands` (package `manyhands-cli`) does most of this without a program: `manyhands train`, `evaluate`, `predict`, `simulate`, `bench`.
 //!
 //! Errors are one type, [`Error`]: who, what was needed, what came, and how to mend it. [`Error::kind`] is for programs.
 //!
@@ -150,8 +151,8 @@ pub use placer::{ChosenPlacement, ChosenStage};
 pub use scheduler::split::SplitMode;
 pub use scheduler::{AdapterStatus, CpuFallback, Placement, StageSpec};
 pub use trainer::{
-    Checkpoint, Compile, Existing, Fit, History, LossScale, NonFinite, OpenAdapter, Predictor, Progress, SaveSettings,
-    Session, Trainer,
+    AsyncTrainer, Checkpoint, Compile, Existing, Fit, History, LossScale, NonFinite, OpenAdapter, Predictor, Progress,
+    SaveSettings, Session, Trainer,
 };
 
 /// The code of the README runs.

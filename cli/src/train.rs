@@ -61,7 +61,7 @@ pub struct TrainArgs {
     /// Seed of initial weights, shuffling and dropout.
     #[arg(long)]
     seed: Option<u64>,
-    /// Folder at which the data's paths start, in place of the current folder.
+    /// Resolves relative data paths against this folder. Default: the current one.
     #[arg(long, value_name = "FOLDER")]
     data_folder: Option<PathBuf>,
     /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html` [default: `runs/1`,
@@ -259,7 +259,7 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
         return Ok(None);
     }
     // Processes that differ leave no folder behind.
-    pollster::block_on(run.trainer.check_alike(run.train.as_ref(), &run.fit))?;
+    pollster::block_on(run.trainer.asynchronous().check_alike(run.train.as_ref(), &run.fit))?;
     let files = if group.is_first() { files.numbered()? } else { files };
     run.fit.save = args.save_settings(&files).filter(|_| group.is_first());
     if let Err(error) = open_adapters(&mut run, args, terminal) {

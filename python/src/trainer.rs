@@ -8,8 +8,8 @@ use manyhands::adapters::{Info, MemoryLimits};
 use manyhands::data;
 use manyhands::logs::{StepLog, Values};
 use manyhands::model::Evaluation;
-use manyhands::scheduler::TrainingState;
 use manyhands::scheduler::timeline::{Lane, Span, Tracing};
+use manyhands::scheduler::{Scheduler, TrainingState};
 use manyhands::trainer::{CheckedBatch, Meter};
 use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Placement, Precision, Reduction, SplitMode};
 use manyhands_engine::adapters::{Opener, Request, open};
@@ -130,17 +130,17 @@ impl Steps<'_> {
     ) -> PyResult<()> {
         let mut wanted = Wanted::More;
         loop {
-            if wanted == Wanted::More {
-                match batches.recv() {
-                    Ok(batch) => {
-                        let wants_batch = self.begin(batch.map_err(|error| raised(&error))?, rate.next()?)?;
-                        if wants_batch && !waits {
-                            continue;
-                        }
-                    }
+            let next = if wanted == Wanted::More { batches.recv().ok() } else { None };
+            let may_go_on = match next {
+                Some(batch) => self.begin(batch.map_err(|error| raised(&error))?, rate.next()?)?,
+                None => {
                     // That was the last.
-                    Err(_) => wanted = Wanted::NoMore,
+                    wanted = Wanted::NoMore;
+                    false
                 }
+            };
+            if may_go_on && !waits {
+                continue;
             }
             if self.n_begun == 0 {
                 return Ok(());
@@ -156,13 +156,14 @@ impl Steps<'_> {
     fn begin(&mut self, batch: CheckedBatch, rate: f32) -> PyResult<bool> {
         let mut trainer = self.trainer.lock();
         trainer.set_learning_rate(rate);
-        pollster::block_on(trainer.begin_checked_on_batch(batch)).map_err(|error| raised(&error))?;
+        pollster::block_on(trainer.asynchronous().begin_checked_on_batch(batch)).map_err(|error| raised(&error))?;
         self.n_begun += 1;
         Ok(trainer.wants_batch())
     }
 
     fn end(&mut self) -> PyResult<()> {
-        let log = pollster::block_on(self.trainer.lock().end_on_batch()).map_err(|error| raised(&error))?;
+        let log =
+            pollster::block_on(self.trainer.lock().asynchronous().end_on_batch()).map_err(|error| raised(&error))?;
         self.n_begun -= 1;
         self.tally.add(log.rows, listed(&log.running), &shards(&log));
         Ok(())
@@ -259,8 +260,8 @@ impl Trainer {
             let mut trainer = self.lock();
             trainer.set_learning_rate(rate);
             match &batch.checked {
-                Some(checked) => pollster::block_on(trainer.begin_checked_on_batch(checked.clone()))?,
-                None => pollster::block_on(trainer.begin_on_batch(batch.values.clone()))?,
+                Some(checked) => pollster::block_on(trainer.asynchronous().begin_checked_on_batch(checked.clone()))?,
+                None => pollster::block_on(trainer.asynchronous().begin_on_batch(batch.values.clone()))?,
             }
             Ok(trainer.wants_batch())
         })
@@ -268,7 +269,7 @@ impl Trainer {
 
     /// Ends the oldest step: its numbers, and how many rows each adapter had, by its position.
     fn end(&self, py: Python<'_>) -> PyResult<Ended> {
-        let log = detached(py, || pollster::block_on(self.lock().end_on_batch()))?;
+        let log = detached(py, || pollster::block_on(self.lock().asynchronous().end_on_batch()))?;
         Ok((listed(&log.values), shards(&log)))
     }
 
@@ -318,7 +319,7 @@ impl Trainer {
 
     /// Begins a new timeline, and keeps the spans of all work from now on.
     fn start_timeline(&self, py: Python<'_>, batch_size: usize) -> PyResult<()> {
-        detached(py, || pollster::block_on(self.lock().start_timeline(batch_size, Tracing::On)))
+        detached(py, || pollster::block_on(self.lock().asynchronous().start_timeline(batch_size, Tracing::On)))
     }
 
     /// Names of the adapters by position; the newest spans; how many older ones were dropped.
@@ -326,7 +327,7 @@ impl Trainer {
         py.detach(|| {
             let trainer = self.lock();
             let names = trainer.open_adapters().into_iter().map(|adapter| adapter.info.name).collect();
-            let Some(timeline) = trainer.timeline() else { return (names, Vec::new(), 0) };
+            let Some(timeline) = trainer.scheduler().map(Scheduler::timeline) else { return (names, Vec::new(), 0) };
             (names, timeline.spans().map(told).collect(), timeline.n_dropped())
         })
     }
@@ -472,7 +473,7 @@ impl Trainer {
                 copy(optimizer, &name, &mut segments[placed.segment as usize][placed.range()])?;
             }
         }
-        detached(py, || pollster::block_on(self.lock().set_state(state, step)))
+        detached(py, || pollster::block_on(self.lock().asynchronous().set_state(state, step)))
     }
 }
 
@@ -485,7 +486,7 @@ impl Trainer {
     /// Loss and metrics at inference of the batches of a meter, to which this one is added.
     fn counted(&self, batch: &data::Batch, meter: &mut Meter) -> manyhands::Result<Values> {
         let mut trainer = self.lock();
-        pollster::block_on(trainer.count_on_batch_async(batch, meter))?;
+        pollster::block_on(trainer.asynchronous().count_on_batch(batch, meter))?;
         Ok(trainer.metrics_of(meter))
     }
 
@@ -493,7 +494,7 @@ impl Trainer {
     fn copied<T>(&self, copy: impl FnOnce(&TrainingState, &Layout) -> manyhands::Result<T>) -> manyhands::Result<T> {
         let mut trainer = self.lock();
         let layout = trainer.model().layout().clone();
-        copy(pollster::block_on(trainer.current_state())?, &layout)
+        copy(pollster::block_on(trainer.asynchronous().current_state())?, &layout)
     }
 }
 

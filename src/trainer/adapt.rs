@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Trainer;
+use super::AsyncTrainer;
 use super::adapters::capacity_of;
 use super::needs::check_inputs;
 use crate::data::{Dataset, Loader, LoaderSettings};
@@ -87,7 +87,7 @@ async fn adapt(model: &mut Model, dataset: &Arc<dyn Dataset>, runtime: &Arc<dyn 
     Ok(())
 }
 
-impl Trainer {
+impl AsyncTrainer<'_> {
     /// Sets mean and variance of each `Normalization` that lacks them from its inputs, without blocking.
     ///
     /// The rows are read once for each such layer, on the CPU. Call it before `fit`, with the rows to train on; a model from
@@ -95,11 +95,11 @@ impl Trainer {
     ///
     /// # Errors
     /// If the data does not fit the model, or can't be read.
-    pub async fn adapt_async(&mut self, dataset: Arc<dyn Dataset>) -> Result<()> {
-        check_inputs(&self.model, dataset.as_ref())?;
-        self.sync().await?;
-        adapt(&mut self.model, &dataset, &self.adapters.runtime).await?;
-        self.push_weights();
+    pub async fn adapt(&mut self, dataset: Arc<dyn Dataset>) -> Result<()> {
+        check_inputs(&self.trainer.model, dataset.as_ref())?;
+        self.trainer.sync().await?;
+        adapt(&mut self.trainer.model, &dataset, &self.trainer.adapters.runtime).await?;
+        self.trainer.adapters.take_weights(&self.trainer.model);
         Ok(())
     }
 }

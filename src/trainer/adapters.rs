@@ -18,7 +18,7 @@ use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::{Activity, Lane, Span, TimeSummary, Timeline, Tracing};
 use crate::scheduler::{AdapterStatus, CpuFallback, Placement, Scheduler, TrainingState};
-use manyhands_engine::adapters::{self, Handle, Info, MemoryLimits, Opener, Throttles};
+use manyhands_engine::adapters::{self, Info, MemoryLimits, Opener, Throttles};
 
 /// An adapter that a trainer has opened.
 #[derive(Clone, Debug, PartialEq)]
@@ -351,6 +351,12 @@ impl Adapters {
         }
     }
 
+    /// Gives all adapters the weights of a model.
+    pub(super) fn take_weights(&mut self, model: &Model) {
+        let (weights, optimizer) = (model.weights.clone(), self.state().optimizer.clone());
+        self.restore(TrainingState { weights, optimizer });
+    }
+
     /// Whether the newest state is on a single adapter.
     pub(super) fn is_on_device(&self) -> bool {
         self.if_open().is_some_and(Scheduler::is_on_device)
@@ -394,12 +400,6 @@ impl Adapters {
     /// Names of the open adapters, by position.
     pub(super) fn names(&self) -> Vec<String> {
         self.if_open().map_or_else(Vec::new, |scheduler| scheduler.adapters().map(|info| info.name.clone()).collect())
-    }
-
-    /// The handle of an open adapter.
-    pub(super) fn handle(&self, adapter_idx: usize) -> Option<&Handle> {
-        let scheduler = self.if_open()?;
-        (adapter_idx < scheduler.adapters().count()).then(|| scheduler.handle(adapter_idx))
     }
 
     /// Begins the timeline of a run.

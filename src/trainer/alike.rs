@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::share::hash_of;
-use super::{Fit, Trainer};
+use super::{AsyncTrainer, Fit, Trainer};
 use crate::data::{Batch, Dataset};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processes::Joined;
@@ -14,44 +14,44 @@ const MOST_SHOWN: usize = 60;
 /// Names and values that are the same in all processes.
 type Facts = Vec<(&'static str, String)>;
 
-impl Trainer {
+impl AsyncTrainer<'_> {
     /// Checks that all processes are about to begin the same run. Each of them calls it; `fit` does, too.
     ///
     /// # Errors
     /// If one has other settings, weights or data.
     pub async fn check_alike(&self, train: &dyn Dataset, fit: &Fit) -> Result<()> {
-        let Some(joined) = self.adapters.group.joined() else { return Ok(()) };
-        let own = self.facts(train, fit)?;
+        let Some(joined) = self.trainer.adapters.group.joined() else { return Ok(()) };
+        let own = facts(self.trainer, train, fit)?;
         let told: Vec<String> = own.iter().map(|(what, value)| format!("{what}\0{value}")).collect();
         let all = joined.all_gather(told.join("\u{1}").into_bytes()).await?;
         check(joined, &all.iter().map(|message| String::from_utf8_lossy(message).into_owned()).collect::<Vec<_>>())
     }
+}
 
-    fn facts(&self, train: &dyn Dataset, fit: &Fit) -> Result<Facts> {
-        let Self { compile, progress, .. } = self;
-        let validation = fit.validation.as_deref();
-        Ok(vec![
-            ("version", env!("CARGO_PKG_VERSION").into()),
-            ("number of training rows", train.len().to_string()),
-            ("number of validation rows", validation.map_or(0, Dataset::len).to_string()),
-            ("batch size", fit.batch_size.to_string()),
-            ("number of epochs", fit.epochs.to_string()),
-            ("micro_batches", fit.micro_batches.to_string()),
-            ("shuffle", fit.shuffle.to_string()),
-            ("drop_remainder", fit.drop_remainder.to_string()),
-            ("class_weight", format!("{:?}", fit.class_weight)),
-            ("augment", format!("{:?}", fit.augment)),
-            ("seed", compile.seed.to_string()),
-            ("optimizer", format!("{:?}", compile.optimizer)),
-            ("losses", format!("{:?}", compile.losses)),
-            ("settings of training", format!("{compile:?}")),
-            ("position", format!("step {}, epoch {}, batch {}", progress.step, progress.epoch, progress.batch)),
-            ("layers", hash(&format!("{:?}", self.model.config()))),
-            ("weights", format!("{:016x}", hash_of(self.adapters.state()))),
-            ("training data", data(train)?),
-            ("validation data", validation.map_or_else(|| Ok(String::new()), data)?),
-        ])
-    }
+fn facts(trainer: &Trainer, train: &dyn Dataset, fit: &Fit) -> Result<Facts> {
+    let Trainer { compile, progress, .. } = trainer;
+    let validation = fit.validation.as_deref();
+    Ok(vec![
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("number of training rows", train.len().to_string()),
+        ("number of validation rows", validation.map_or(0, Dataset::len).to_string()),
+        ("batch size", fit.batch_size.to_string()),
+        ("number of epochs", fit.epochs.to_string()),
+        ("micro_batches", fit.micro_batches.to_string()),
+        ("shuffle", fit.shuffle.to_string()),
+        ("drop_remainder", fit.drop_remainder.to_string()),
+        ("class_weight", format!("{:?}", fit.class_weight)),
+        ("augment", format!("{:?}", fit.augment)),
+        ("seed", compile.seed.to_string()),
+        ("optimizer", format!("{:?}", compile.optimizer)),
+        ("losses", format!("{:?}", compile.losses)),
+        ("settings of training", format!("{compile:?}")),
+        ("position", format!("step {}, epoch {}, batch {}", progress.step, progress.epoch, progress.batch)),
+        ("layers", hash(&format!("{:?}", trainer.model.config()))),
+        ("weights", format!("{:016x}", hash_of(trainer.adapters.state()))),
+        ("training data", data(train)?),
+        ("validation data", validation.map_or_else(|| Ok(String::new()), data)?),
+    ])
 }
 
 /// Names of columns and classes, and some rows, as a hash.

@@ -5,28 +5,28 @@ use std::sync::atomic::Ordering;
 
 use super::callbacks::{Callback, EpochEnd, Flow};
 use super::checkpoint::Frozen;
+use super::needs::Needs;
 use super::save_settings::SaveSettings;
 use super::share::check_same_weights;
-use super::{EpochLog, Fit, History, Trainer};
+use super::{AsyncTrainer, EpochLog, Fit, History, Trainer};
 use crate::data::{Dataset, Loader, LoaderSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileKind};
-use crate::scheduler::TrainingState;
 use crate::scheduler::timeline::{Activity, Tracing};
 use crate::timing::per_second;
 
-impl Trainer {
+impl AsyncTrainer<'_> {
     /// Trains, without blocking.
     ///
     /// # Errors
     /// If the data does not fit the model, an adapter fails beyond repair, or a file can't be written.
-    pub async fn fit_async(
+    pub async fn fit(
         &mut self,
         train: Arc<dyn Dataset>,
         fit: &Fit,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<History> {
-        let group = self.group().clone();
+        let group = self.trainer.group().clone();
         let mut fit = fit.clone();
         if !group.is_first() {
             // The first process writes files.
@@ -44,13 +44,13 @@ impl Trainer {
     ) -> Result<History> {
         let rows = train.len();
         let mut loader = self.begin_run(train, fit).await?;
-        self.needs().warn_of_small_batches(fit.batch_size, rows, self.adapters.names().len());
-        self.needs().warn_of_frozen();
-        let reported = self.reported(fit.validation.is_some());
+        Needs::of(self.trainer).warn_of_small_batches(fit.batch_size, rows, self.trainer.adapters.names().len());
+        Needs::of(self.trainer).warn_of_frozen();
+        let reported = self.trainer.reported(fit.validation.is_some());
         callbacks.iter_mut().try_for_each(|callback| callback.on_begin(&reported))?;
-        for (callback, state) in callbacks.iter_mut().zip(&self.progress.callbacks) {
+        for (callback, state) in callbacks.iter_mut().zip(&self.trainer.progress.callbacks) {
             callback.restore(state);
-            if let Some(best) = &self.progress.best {
+            if let Some(best) = &self.trainer.progress.best {
                 callback.restore_best(best);
             }
         }
@@ -58,38 +58,28 @@ impl Trainer {
         if let Some(path) = &fit.trace {
             files::check(path, FileKind::Trace)?;
         }
-        Run { trainer: self, fit, callbacks }.train(&mut loader).await
+        Run { trainer: self.trainer, fit, callbacks }.train(&mut loader).await
     }
 
     /// Checks data and settings of a run, opens the adapters, and starts the loader and the timeline.
     pub(super) async fn begin_run(&mut self, train: Arc<dyn Dataset>, fit: &Fit) -> Result<Loader> {
-        self.check_run(train.as_ref(), fit.validation.as_deref())?;
+        self.trainer.check_run(train.as_ref(), fit.validation.as_deref())?;
         self.check_alike(train.as_ref(), fit).await?;
-        (self.share.is_stopped, self.share.stop) = (false, fit.stop.clone());
-        self.share.renew();
+        (self.trainer.share.is_stopped, self.trainer.share.stop) = (false, fit.stop.clone());
+        self.trainer.share.renew();
         // Steps left in flight by a session that was abandoned.
         self.end_steps(0).await;
-        self.progress.go_on(train.len(), fit, self.compile.seed, self.saving.resumed_step())?;
-        self.open_async(fit, train.len()).await?;
-        self.needs().warn_of_classes();
-        self.reading = LoaderSettings { workers: fit.workers, prefetch: fit.prefetch, ..LoaderSettings::default() };
-        let loader =
-            Loader::new(self.needs().class_weighted(train, &fit.class_weight)?, fit.loader(self.compile.seed))?;
-        self.adapters.start_timeline(if fit.trace.is_some() { Tracing::On } else { Tracing::Off })?;
+        self.trainer.progress.go_on(train.len(), fit, self.trainer.compile.seed, self.trainer.saving.resumed_step())?;
+        self.open(fit, train.len()).await?;
+        Needs::of(self.trainer).warn_of_classes();
+        self.trainer.reading =
+            LoaderSettings { workers: fit.workers, prefetch: fit.prefetch, ..LoaderSettings::default() };
+        let loader = Loader::new(
+            Needs::of(self.trainer).class_weighted(train, &fit.class_weight)?,
+            fit.loader(self.trainer.compile.seed),
+        )?;
+        self.trainer.adapters.start_timeline(if fit.trace.is_some() { Tracing::On } else { Tracing::Off })?;
         Ok(loader)
-    }
-
-    /// Gives the model the averages of its weights, at the end of training. The state keeps the weights.
-    fn take_averages(&mut self) {
-        let Self { model, adapters, compile, .. } = self;
-        let averages = adapters.state().averages(&compile.optimizer).unwrap_or_default();
-        model.weights.parameters.iter_mut().zip(averages).for_each(|(segment, average)| segment.clone_from(average));
-    }
-
-    /// Sends changed weights of the model to all adapters.
-    pub(super) fn push_weights(&mut self) {
-        let (weights, optimizer) = (self.model.weights.clone(), self.adapters.state().optimizer.clone());
-        self.adapters.restore(TrainingState { weights, optimizer });
     }
 }
 
@@ -117,7 +107,7 @@ impl Run<'_, '_> {
     async fn train(mut self, loader: &mut Loader) -> Result<History> {
         let first_step = self.trainer.progress.step;
         let result = self.epochs(loader).await;
-        self.trainer.end_steps(loader.batches_per_epoch()).await;
+        self.trainer.asynchronous().end_steps(loader.batches_per_epoch()).await;
         if let Err(error) = &result
             && !self.trainer.saving.is_doubtful()
         {
@@ -176,7 +166,7 @@ impl Run<'_, '_> {
         let mut rows = 0;
         let is_due = |step| fit.save.as_ref().is_some_and(|save| is_due(save, step));
         let is_free = |step| !is_due(step) && !fit.stop.load(Ordering::Relaxed);
-        while let Some(log) = self.trainer.next_step(loader, &is_free).await? {
+        while let Some(log) = self.trainer.asynchronous().next_step(loader, &is_free).await? {
             rows += log.rows;
             for callback in self.callbacks.iter_mut() {
                 callback.on_step(&log)?;
@@ -207,10 +197,12 @@ impl Run<'_, '_> {
     /// Log of an epoch of `rows` rows, validation included.
     pub(super) async fn epoch_log(&mut self, rows: usize, begin_ms: f64) -> Result<EpochLog> {
         let train_ms = self.trainer.adapters.runtime.now_ms() - begin_ms;
-        let mut values = self.trainer.running();
+        let mut values = self.trainer.progress.running(&self.trainer.compile, &self.trainer.model);
         if let Some(validation) = &self.fit.validation {
             let evaluate_ms = self.trainer.adapters.runtime.now_ms();
-            values.extend(self.trainer.evaluate_async(validation.clone(), self.fit.batch_size).await?.prefixed("val_"));
+            values.extend(
+                self.trainer.asynchronous().evaluate(validation.clone(), self.fit.batch_size).await?.prefixed("val_"),
+            );
             self.trainer.adapters.record(Activity::Evaluate, evaluate_ms);
         }
         let progress = &self.trainer.progress;
@@ -236,12 +228,19 @@ impl Run<'_, '_> {
         let flow = self.agree(flow).await?;
         self.check_frozen()?;
         self.take_changed_weights();
-        let Trainer { progress, saving, compile, .. } = &mut *self.trainer;
+        let Trainer { progress, saving, compile, model, adapters, .. } = &mut *self.trainer;
         progress.watch_plateau(&compile.schedule, &log.values);
         saving.watch_validation(&log.values);
         progress.end_epoch(flow == Flow::Stop);
         if progress.epoch >= self.fit.epochs || flow == Flow::Stop {
-            self.trainer.take_averages();
+            // The model gets the averages of its weights; the state keeps the weights.
+            let averages = adapters.state().averages(&compile.optimizer).unwrap_or_default();
+            model
+                .weights
+                .parameters
+                .iter_mut()
+                .zip(averages)
+                .for_each(|(segment, average)| segment.clone_from(average));
             for callback in self.callbacks.iter_mut() {
                 callback.on_end(&mut self.trainer.model)?;
             }
@@ -266,7 +265,7 @@ impl Run<'_, '_> {
     /// Sends the adapters the model's weights if a callback changed them, or training ended with averages.
     fn take_changed_weights(&mut self) {
         if self.trainer.model.weights != self.trainer.adapters.state().weights {
-            self.trainer.push_weights();
+            self.trainer.adapters.take_weights(&self.trainer.model);
         }
     }
 

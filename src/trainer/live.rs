@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::epochs::Run;
-use super::{EpochLog, Fit, Flow, StepLog, Trainer};
+use super::{AsyncTrainer, EpochLog, Fit, Flow, StepLog, Trainer};
 use crate::data::{Dataset, Loader};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -43,9 +43,9 @@ impl Session {
     /// # Errors
     /// If an adapter fails beyond repair, or a value is not finite.
     pub async fn step_async(&mut self, trainer: &mut Trainer) -> Result<Option<StepLog>> {
-        trainer.open_async(&self.fit, self.loader.dataset().len()).await?;
+        trainer.asynchronous().open(&self.fit, self.loader.dataset().len()).await?;
         trainer.take_snapshot(u64::MAX).await?;
-        let log = trainer.next_step(&mut self.loader, &|_| false).await?;
+        let log = trainer.asynchronous().next_step(&mut self.loader, &|_| false).await?;
         self.rows += log.as_ref().map_or(0, |log| log.rows);
         Ok(log)
     }
@@ -56,7 +56,7 @@ impl Session {
     /// If an adapter fails beyond repair, or the only one was lost with steps of the epoch.
     pub async fn end_epoch_async(&mut self, trainer: &mut Trainer) -> Result<EpochLog> {
         trainer.take_snapshot(0).await?;
-        if !trainer.is_at(&self.loader) {
+        if !trainer.progress.is_at(&self.loader) {
             let problem = "can't end yet: some of its steps must be trained again";
             return Err(Error::setting("the epoch", problem, "call `step` until it gives `None`"));
         }
@@ -117,30 +117,6 @@ impl Session {
 }
 
 impl Trainer {
-    /// Begins, or resumes, a run that is driven step by step, without blocking. Files are the caller's task.
-    ///
-    /// # Errors
-    /// If the data does not fit the model, or no adapter can be opened.
-    pub async fn session_async(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
-        self.refuse_own_batches()?;
-        let mut loader = self.begin_run(Arc::new(train), &fit).await?;
-        loader.start_epoch(self.progress.epoch, self.progress.batch);
-        self.take_snapshot(0).await?;
-        let begin_ms = self.adapters.runtime.now_ms();
-        Ok(Session { loader, fit, rows: 0, begin_ms })
-    }
-
-    /// Opens another adapter, which takes part from the next step on; returns its position. Does not block.
-    ///
-    /// # Errors
-    /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
-    pub async fn join_async(&mut self, info: &Info) -> Result<usize> {
-        self.sync().await?;
-        let adapter_idx = self.adapters.scheduler()?.join(info).await?;
-        self.adapters.note();
-        Ok(adapter_idx)
-    }
-
     /// Removes an adapter between two steps. Its position stays empty.
     ///
     /// # Errors
@@ -166,36 +142,65 @@ impl Trainer {
             progress.learning_rate = rate;
         }
     }
+}
+
+impl AsyncTrainer<'_> {
+    /// Begins, or resumes, a run that is driven step by step, without blocking. Files are the caller's task.
+    ///
+    /// # Errors
+    /// If the data does not fit the model, or no adapter can be opened.
+    pub async fn session(&mut self, train: impl Dataset + 'static, fit: Fit) -> Result<Session> {
+        self.refuse_own_batches()?;
+        let mut loader = self.begin_run(Arc::new(train), &fit).await?;
+        loader.start_epoch(self.trainer.progress.epoch, self.trainer.progress.batch);
+        self.trainer.take_snapshot(0).await?;
+        let begin_ms = self.trainer.adapters.runtime.now_ms();
+        Ok(Session { loader, fit, rows: 0, begin_ms })
+    }
+
+    /// Opens another adapter, which takes part from the next step on; returns its position. Does not block.
+    ///
+    /// # Errors
+    /// If no adapters are open yet, or this one can't be opened. Then nothing has changed.
+    pub async fn join(&mut self, info: &Info) -> Result<usize> {
+        self.trainer.sync().await?;
+        let adapter_idx = self.trainer.adapters.scheduler()?.join(info).await?;
+        self.trainer.adapters.note();
+        Ok(adapter_idx)
+    }
 
     /// Continues with a model of the same tensors, in which layers have other settings: batch normalization over the
     /// whole batch in place of each shard. Weights and optimizer state stay as they are. Without blocking.
     ///
     /// # Errors
     /// If its tensors are others, or an adapter can't run it.
-    pub async fn exchange_model_async(&mut self, mut model: Model) -> Result<()> {
-        if model.layout() != self.model.layout() {
+    pub async fn exchange_model(&mut self, mut model: Model) -> Result<()> {
+        if model.layout() != self.trainer.model.layout() {
             return Err(Error::model(
                 "the new model",
                 "needs the tensors of the old one, but has others",
                 "change settings of layers alone; for another architecture begin a new run",
             ));
         }
-        self.sync().await?;
-        model.weights = self.model.weights.clone();
-        (model.schema, model.evaluation) = (self.model.schema.clone(), self.model.evaluation.clone());
-        let objective = self.compile.objective().for_micro_batches(self.adapters.micro_batches().unwrap_or(1));
+        self.trainer.sync().await?;
+        model.weights = self.trainer.model.weights.clone();
+        (model.schema, model.evaluation) = (self.trainer.model.schema.clone(), self.trainer.model.evaluation.clone());
+        let objective =
+            self.trainer.compile.objective().for_micro_batches(self.trainer.adapters.micro_batches().unwrap_or(1));
         let plan = model.plan(&objective)?;
-        self.adapters.reload(plan).await?;
-        self.model = model;
+        self.trainer.adapters.reload(plan).await?;
+        self.trainer.model = model;
         Ok(())
     }
+}
 
+impl<'a> AsyncTrainer<'a> {
     /// The model with the current weights, also within an epoch, without blocking.
     ///
     /// # Errors
     /// If the weights live on an adapter that was lost.
-    pub async fn current_model_async(&mut self) -> Result<&Model> {
-        self.sync().await?;
-        Ok(&self.model)
+    pub async fn current_model(self) -> Result<&'a Model> {
+        self.trainer.sync().await?;
+        Ok(&self.trainer.model)
     }
 }

@@ -7,12 +7,13 @@
 // `needs.rs` (checks of data), `adapt.rs`, `advice.rs`. Driven by the caller: `live.rs`, `on_batch.rs`, `batch_check.rs`. Without
 // training: `inference.rs`, `predictor.rs`. Kept: `snapshots.rs` (on the host), `checkpoint.rs`, `saving.rs`, `saver.rs`,
 // `model_checkpoint.rs` (in files). Reported: `callbacks.rs`, `log.rs`, `files.rs`, `tensorboard.rs`. Several processes: `share.rs`,
-// `process_split.rs`, `alike.rs`. `blocking.rs`: blocking forms.
+// `process_split.rs`, `alike.rs`. `asynchronous.rs`: what does not block; `blocking.rs`: the same, blocking.
 
 mod adapt;
 mod adapters;
 mod advice;
 mod alike;
+mod asynchronous;
 #[cfg_attr(not(feature = "placer"), path = "no_auto.rs")]
 mod auto;
 mod batch_check;
@@ -57,10 +58,9 @@ use crate::placer::ChosenPlacement;
 use crate::processes::Group;
 use crate::runtime::Runtime;
 use crate::scheduler::split::SplitMode;
-use crate::scheduler::timeline::Timeline;
-use crate::scheduler::{CpuFallback, Placement, TrainingState};
+use crate::scheduler::{CpuFallback, Placement, Scheduler, TrainingState};
 use crate::schema::Schema;
-use manyhands_engine::adapters::{Handle, Info, Opener};
+use manyhands_engine::adapters::{Info, Opener};
 
 use self::adapters::Adapters;
 use self::needs::Needs;
@@ -68,6 +68,7 @@ use self::on_batch::Brought;
 use self::saving::Saving;
 use self::share::Share;
 pub use adapters::OpenAdapter;
+pub use asynchronous::AsyncTrainer;
 pub use batch_check::{BatchCheck, CheckedBatch};
 pub use callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Monitor};
 pub use checkpoint::Checkpoint;
@@ -145,15 +146,6 @@ impl Trainer {
             brought: Brought::default(),
             share: Share::default(),
         })
-    }
-
-    /// Trains on other adapters, without blocking: see [`choose`](manyhands_engine::adapters::choose).
-    ///
-    /// # Errors
-    /// If one is not there.
-    pub async fn adapters_async(self, wanted: &str) -> Result<Self> {
-        let chosen = manyhands_engine::adapters::choose(&manyhands_engine::adapters::list_async().await, wanted)?;
-        Ok(self.on(chosen))
     }
 
     /// Trains on these adapters. An adapter may be listed twice, and is then opened twice.
@@ -238,7 +230,7 @@ impl Trainer {
     }
 
     /// Sets the number of micro-batches into which each adapter cuts its rows of a batch that the caller brings, as to
-    /// [`begin_on_batch`](Self::begin_on_batch); within a run [`Fit`] sets it.
+    /// [`begin_on_batch`](AsyncTrainer::begin_on_batch); within a run [`Fit`] sets it.
     #[must_use]
     pub fn micro_batches(mut self, parts: u32) -> Self {
         self.micro_batches = parts;
@@ -263,11 +255,6 @@ impl Trainer {
     /// Slows an adapter down by `factor`; may be called while training.
     pub fn set_throttle(&mut self, adapter_idx: usize, factor: f64) {
         self.adapters.throttles.set(adapter_idx, factor);
-    }
-
-    /// Factor by which an adapter is slowed down.
-    pub fn throttle_of(&self, adapter_idx: usize) -> f64 {
-        self.adapters.throttles.of(adapter_idx)
     }
 
     /// Sets the opener of adapters: workers of a page, for example.
@@ -306,16 +293,10 @@ impl Trainer {
         self.adapters.list()
     }
 
-    /// The handle of an open adapter: requests sent there take effect while a step runs.
+    /// Scheduler of the open adapters; `None` before they are open.
     #[doc(hidden)]
-    pub fn handle(&self, adapter_idx: usize) -> Option<&Handle> {
-        self.adapters.handle(adapter_idx)
-    }
-
-    /// Times of all work of the last run.
-    #[doc(hidden)]
-    pub fn timeline(&self) -> Option<&Timeline> {
-        self.adapters.if_open().map(|scheduler| scheduler.timeline())
+    pub fn scheduler(&self) -> Option<&Scheduler> {
+        self.adapters.if_open()
     }
 
     /// The numbers that an epoch reports.
@@ -331,7 +312,7 @@ impl Trainer {
     /// # Errors
     /// If not: which shape, or the first label that is no class.
     pub fn check_data(&self, dataset: &dyn Dataset) -> Result<()> {
-        self.needs().check_data(dataset)
+        Needs::of(self).check_data(dataset)
     }
 
     /// Checks the data of a run before anything is opened, and describes them in the model: names of columns and
@@ -349,40 +330,11 @@ impl Trainer {
         }
         self.model.evaluation = Some(self.compile.evaluation());
         [Some(train), validation].into_iter().flatten().try_for_each(|data| self.check_data(data))?;
-        let target_means = self.needs().target_means(train)?;
+        let target_means = Needs::of(self).target_means(train)?;
         if let Some(evaluation) = &mut self.model.evaluation {
             evaluation.target_means = target_means;
         }
         Ok(())
-    }
-
-    fn needs(&self) -> Needs<'_> {
-        Needs { model: &self.model, compile: &self.compile }
-    }
-
-    /// Opens the adapters for a run over `rows` training rows, if they are not open yet, and the file in which the run
-    /// is saved, without blocking. Batches hold no more rows than the training or validation data.
-    ///
-    /// # Errors
-    /// If no adapter can be opened, one can't run the model, or another run is, or was, saved to that file.
-    pub async fn open_async(&mut self, fit: &Fit, rows: usize) -> Result<()> {
-        let save = fit.save.as_ref().filter(|_| self.adapters.group.is_first());
-        self.saving.open(save, self.progress.step)?;
-        let rows = fit.validation.as_ref().map_or(rows, |validation| rows.max(validation.len()));
-        let opened = self.open_for(fit.batch_size.min(rows), fit.micro_batches).await;
-        self.adapters.group.shared(opened).await
-    }
-
-    async fn open_for(&mut self, batch_size: usize, micro_batches: u32) -> Result<()> {
-        if self.adapters.can_run(batch_size, micro_batches) {
-            return Ok(());
-        }
-        if self.adapters.micro_batches() != Some(micro_batches) {
-            self.sync_state().await?;
-        }
-        self.adapters.open(&self.model, &self.compile, batch_size, micro_batches).await?;
-        self.follow_rewind();
-        self.share.meet(&mut self.adapters, batch_size).await
     }
 
     /// Continues from a checkpoint: weights, statistics, optimizer state, and the position in the data.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::batch_check::numbers_of;
-use super::{BatchCheck, Compile};
+use super::{BatchCheck, Compile, Trainer};
 use crate::data::{
     ClassWeighted, Dataset, check_counted_labels, check_indices, check_numbers, class_parts, column_means,
 };
@@ -26,7 +26,11 @@ pub(super) struct Needs<'a> {
     pub(super) compile: &'a Compile,
 }
 
-impl Needs<'_> {
+impl<'a> Needs<'a> {
+    pub(super) fn of(trainer: &'a Trainer) -> Self {
+        Self { model: &trainer.model, compile: &trainer.compile }
+    }
+
     /// Checks that a dataset has the shapes and labels that model and losses need.
     ///
     /// # Errors

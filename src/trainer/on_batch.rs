@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use super::batch_check::Remake;
 use super::meter::Whole;
+use super::needs::Needs;
 use super::snapshots::SNAPSHOT_STEPS;
 use super::steps::Numbers;
-use super::{BatchCheck, CheckedBatch, Meter, StepLog, Trainer, Values};
+use super::{AsyncTrainer, BatchCheck, CheckedBatch, Meter, StepLog, Trainer, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::scheduler::timeline::Tracing;
@@ -128,134 +129,10 @@ impl Brought {
 }
 
 impl Trainer {
-    /// Adds a batch for a training step with the current learning rate, and begins the step if the adapters can take it.
-    /// [`end_on_batch`](Self::end_on_batch) ends the steps, one for each batch and in order. To keep a single adapter busy, add
-    /// another batch first where [`wants_batch`](Self::wants_batch) says so.
-    ///
-    /// # Errors
-    /// If the batch does not fit model and losses, or an adapter can't be opened. Then the batch is not taken.
-    ///
-    /// ```
-    /// use manyhands::data::{Batch, digits};
-    /// use manyhands::layers::{Dense, Flatten};
-    /// use manyhands::{Compile, Loss, Optimizer, Sequential, Trainer};
-    /// # fn main() -> manyhands::Result<()> {
-    /// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
-    /// let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
-    /// let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?;
-    /// # pollster::block_on(async {
-    /// let digits = digits::train()?;
-    /// trainer.begin_on_batch(Batch::fetch(&digits, &[0, 1, 2])?).await?;
-    /// trainer.begin_on_batch(Batch::fetch(&digits, &[3, 4, 5])?).await?;
-    /// let rows = trainer.end_on_batch().await?.rows + trainer.end_on_batch().await?.rows;
-    /// assert_eq!((rows, trainer.progress().step), (6, 2));
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
-    pub async fn begin_on_batch(&mut self, batch: Batch) -> Result<()> {
-        let batch = self.batch_check().check(batch)?;
-        self.begin_checked_on_batch(batch).await
-    }
-
     /// Requirements for batches, by which another thread can check them.
     #[doc(hidden)]
     pub fn batch_check(&self) -> BatchCheck {
-        self.needs().batch_check()
-    }
-
-    /// As [`begin_on_batch`](Self::begin_on_batch), for a batch that another thread has checked by
-    /// [`batch_check`](Self::batch_check) of this trainer.
-    ///
-    /// # Errors
-    /// If the batch is one of another trainer, or an adapter can't be opened. Then the batch is not taken.
-    #[doc(hidden)]
-    pub async fn begin_checked_on_batch(&mut self, batch: CheckedBatch) -> Result<()> {
-        self.refuse_own_batches()?;
-        let CheckedBatch { batch, remake } = batch;
-        self.batch_check().check_sizes(&batch)?;
-        self.open_for(batch.rows, self.micro_batches).await?;
-        let next = self.brought.batches.back().map_or(self.progress.step, |last| last.step + 1);
-        self.brought.batches.push_back(Kept {
-            step: next,
-            values: Source::Held(batch, remake),
-            learning_rate: self.progress.learning_rate,
-            is_reported: false,
-        });
-        self.begin_brought().await
-    }
-
-    /// Ends the oldest training step in flight and returns its log. Its running values are
-    /// those of the batches since [`reset_metrics`](Self::reset_metrics).
-    ///
-    /// # Errors
-    /// If no batch waits, no adapter is left, or a value is not finite. Batches that wait are then forgotten.
-    pub async fn end_on_batch(&mut self) -> Result<StepLog> {
-        let ended = self.end_brought().await;
-        if ended.is_err() {
-            self.brought = Brought::default();
-            self.end_steps(0).await;
-            // The state can't be computed again from kept batches: the next step begins with a copy.
-            self.snapshot = None;
-        }
-        ended
-    }
-
-    /// One training step on a batch, as Keras' `train_on_batch`.
-    ///
-    /// # Errors
-    /// See [`begin_on_batch`](Self::begin_on_batch) and [`end_on_batch`](Self::end_on_batch).
-    pub async fn train_on_batch_async(&mut self, batch: Batch) -> Result<StepLog> {
-        self.begin_on_batch(batch).await?;
-        self.end_on_batch().await
-    }
-
-    /// Begins a new timeline of all work. Opens the adapters for batches of up to `rows` rows, if they are not open yet.
-    ///
-    /// # Errors
-    /// If an adapter can't be opened.
-    #[doc(hidden)]
-    pub async fn start_timeline(&mut self, rows: usize, tracing: Tracing) -> Result<()> {
-        self.open_for(rows, self.micro_batches).await?;
-        self.adapters.start_timeline(tracing)
-    }
-
-    /// Current weights, statistics and optimizer state, after all steps in flight.
-    ///
-    /// # Errors
-    /// If they live on an adapter that was lost.
-    pub async fn current_state(&mut self) -> Result<&TrainingState> {
-        loop {
-            while self.adapters.if_open().is_some() && self.advance_brought(true).await? {}
-            self.sync().await?;
-            if !self.brought.is_reported(self.progress.step) {
-                return Ok(self.adapters.state());
-            }
-        }
-    }
-
-    /// Continues from another state, as after `step` training steps: that of another program, for example.
-    ///
-    /// # Errors
-    /// If it is the state of another model or optimizer. Then nothing is changed.
-    pub async fn set_state(&mut self, state: TrainingState, step: u64) -> Result<()> {
-        let lens = |segments: &[Vec<f32>]| segments.iter().map(Vec::len).collect::<Vec<_>>();
-        let (weights, layout) = (self.model.weights.clone(), self.model.layout());
-        let needed = TrainingState::new(weights, layout, &self.compile.optimizer);
-        let fits = lens(&state.weights.parameters) == lens(&needed.weights.parameters)
-            && state.weights.statistics.len() == needed.weights.statistics.len()
-            && state.optimizer.len() == needed.optimizer.len()
-            && state.optimizer.iter().zip(&needed.optimizer).all(|(given, needed)| lens(given) == lens(needed));
-        if !fits {
-            let problem = "needs the tensors of this model and optimizer, but has others";
-            return Err(Error::model("the new state", problem, "begin with `TrainingState::new`, and fill it"));
-        }
-        self.end_steps(0).await;
-        self.brought = Brought { meter: std::mem::take(&mut self.brought.meter), ..Brought::default() };
-        self.model.weights.clone_from(&state.weights);
-        (self.progress.step, self.snapshot) = (step, None);
-        self.adapters.restore(state);
-        Ok(())
+        Needs::of(self).batch_check()
     }
 
     /// Whether the adapters could begin another step beside those of the batches that were added last: then a caller that adds one more
@@ -273,13 +150,125 @@ impl Trainer {
     pub fn metrics_on_batch(&self) -> Values {
         self.brought.meter.values(&self.compile, &self.model)
     }
+}
+
+impl AsyncTrainer<'_> {
+    /// Adds a batch for a training step with the current learning rate, and begins the step if the adapters can take it.
+    /// [`end_on_batch`](Self::end_on_batch) ends the steps, one for each batch and in order. To keep a single adapter busy, add
+    /// another batch first where [`wants_batch`](Trainer::wants_batch) says so.
+    ///
+    /// # Errors
+    /// If the batch does not fit model and losses, or an adapter can't be opened. Then the batch is not taken.
+    ///
+    /// ```
+    /// use manyhands::data::{Batch, digits};
+    /// use manyhands::layers::{Dense, Flatten};
+    /// use manyhands::{Compile, Loss, Optimizer, Sequential, Trainer};
+    /// # fn main() -> manyhands::Result<()> {
+    /// let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(0)?;
+    /// let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+    /// let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?;
+    /// # pollster::block_on(async {
+    /// let digits = digits::train()?;
+    /// trainer.asynchronous().begin_on_batch(Batch::fetch(&digits, &[0, 1, 2])?).await?;
+    /// trainer.asynchronous().begin_on_batch(Batch::fetch(&digits, &[3, 4, 5])?).await?;
+    /// let rows = trainer.asynchronous().end_on_batch().await?.rows + trainer.asynchronous().end_on_batch().await?.rows;
+    /// assert_eq!((rows, trainer.progress().step), (6, 2));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn begin_on_batch(&mut self, batch: Batch) -> Result<()> {
+        let batch = self.trainer.batch_check().check(batch)?;
+        self.begin_checked_on_batch(batch).await
+    }
+
+    /// As [`begin_on_batch`](Self::begin_on_batch), for a batch that another thread has checked by
+    /// [`batch_check`](Trainer::batch_check) of this trainer.
+    ///
+    /// # Errors
+    /// If the batch is one of another trainer, or an adapter can't be opened. Then the batch is not taken.
+    #[doc(hidden)]
+    pub async fn begin_checked_on_batch(&mut self, batch: CheckedBatch) -> Result<()> {
+        self.refuse_own_batches()?;
+        let CheckedBatch { batch, remake } = batch;
+        self.trainer.batch_check().check_sizes(&batch)?;
+        self.open_for(batch.rows, self.trainer.micro_batches).await?;
+        let next = self.trainer.brought.batches.back().map_or(self.trainer.progress.step, |last| last.step + 1);
+        self.trainer.brought.batches.push_back(Kept {
+            step: next,
+            values: Source::Held(batch, remake),
+            learning_rate: self.trainer.progress.learning_rate,
+            is_reported: false,
+        });
+        self.begin_brought().await
+    }
+
+    /// Ends the oldest training step in flight and returns its log. Its running values are
+    /// those of the batches since [`reset_metrics`](Trainer::reset_metrics).
+    ///
+    /// # Errors
+    /// If no batch waits, no adapter is left, or a value is not finite. Batches that wait are then forgotten.
+    pub async fn end_on_batch(&mut self) -> Result<StepLog> {
+        let ended = self.end_brought().await;
+        if ended.is_err() {
+            self.trainer.brought = Brought::default();
+            self.end_steps(0).await;
+            // The state can't be computed again from kept batches: the next step begins with a copy.
+            self.trainer.snapshot = None;
+        }
+        ended
+    }
+
+    /// One training step on a batch, as Keras' `train_on_batch`.
+    ///
+    /// # Errors
+    /// See [`begin_on_batch`](Self::begin_on_batch) and [`end_on_batch`](Self::end_on_batch).
+    pub async fn train_on_batch(&mut self, batch: Batch) -> Result<StepLog> {
+        self.begin_on_batch(batch).await?;
+        self.end_on_batch().await
+    }
+
+    /// Begins a new timeline of all work. Opens the adapters for batches of up to `rows` rows, if they are not open yet.
+    ///
+    /// # Errors
+    /// If an adapter can't be opened.
+    #[doc(hidden)]
+    pub async fn start_timeline(&mut self, rows: usize, tracing: Tracing) -> Result<()> {
+        self.open_for(rows, self.trainer.micro_batches).await?;
+        self.trainer.adapters.start_timeline(tracing)
+    }
+
+    /// Continues from another state, as after `step` training steps: that of another program, for example.
+    ///
+    /// # Errors
+    /// If it is the state of another model or optimizer. Then nothing is changed.
+    pub async fn set_state(&mut self, state: TrainingState, step: u64) -> Result<()> {
+        let lens = |segments: &[Vec<f32>]| segments.iter().map(Vec::len).collect::<Vec<_>>();
+        let (weights, layout) = (self.trainer.model.weights.clone(), self.trainer.model.layout());
+        let needed = TrainingState::new(weights, layout, &self.trainer.compile.optimizer);
+        let fits = lens(&state.weights.parameters) == lens(&needed.weights.parameters)
+            && state.weights.statistics.len() == needed.weights.statistics.len()
+            && state.optimizer.len() == needed.optimizer.len()
+            && state.optimizer.iter().zip(&needed.optimizer).all(|(given, needed)| lens(given) == lens(needed));
+        if !fits {
+            let problem = "needs the tensors of this model and optimizer, but has others";
+            return Err(Error::model("the new state", problem, "begin with `TrainingState::new`, and fill it"));
+        }
+        self.end_steps(0).await;
+        self.trainer.brought = Brought { meter: std::mem::take(&mut self.trainer.brought.meter), ..Brought::default() };
+        self.trainer.model.weights.clone_from(&state.weights);
+        (self.trainer.progress.step, self.trainer.snapshot) = (step, None);
+        self.trainer.adapters.restore(state);
+        Ok(())
+    }
 
     async fn end_brought(&mut self) -> Result<StepLog> {
         loop {
-            if let Some(log) = self.brought.ended.pop_front() {
+            if let Some(log) = self.trainer.brought.ended.pop_front() {
                 return Ok(log);
             }
-            if !self.brought.is_waiting() || !self.advance_brought(false).await? {
+            if !self.trainer.brought.is_waiting() || !self.advance_brought(false).await? {
                 let problem = "needs a batch in flight, but there is none";
                 return Err(Error::setting("a training step to end", problem, "call `begin_on_batch` first"));
             }
@@ -301,23 +290,23 @@ impl Trainer {
         }
         let (scheduler, mut steps) = self.brought_steps(is_again)?;
         let Some(finished) = scheduler.advance(&mut steps).await? else { return Ok(false) };
-        let step = self.progress.step;
-        self.progress.meter = self.brought.meter.clone();
+        let step = self.trainer.progress.step;
+        self.trainer.progress.meter = self.trainer.brought.meter.clone();
         let log = self.count(finished, 0).await;
         // Batches are the caller's: there is no epoch, and no position in one.
-        self.progress.batch = 0;
-        let meter = std::mem::take(&mut self.progress.meter);
+        self.trainer.progress.batch = 0;
+        let meter = std::mem::take(&mut self.trainer.progress.meter);
         if let Some(log) = log?
-            && self.brought.of(step).is_some_and(Kept::report)
+            && self.trainer.brought.of(step).is_some_and(Kept::report)
         {
-            self.brought.meter = meter;
-            self.brought.ended.push_back(log);
+            self.trainer.brought.meter = meter;
+            self.trainer.brought.ended.push_back(log);
         }
         Ok(true)
     }
 
     fn brought_steps(&mut self, is_again: bool) -> Result<(&mut Scheduler, BroughtSteps<'_>)> {
-        let Self { model, compile, adapters, progress, snapshot, brought, .. } = self;
+        let Trainer { model, compile, adapters, progress, snapshot, brought, .. } = &mut *self.trainer;
         brought.is_wanted = false;
         let numbers = Numbers { model, compile, progress, copied: snapshot.as_ref() };
         Ok((adapters.scheduler()?, BroughtSteps { numbers, brought, is_again }))
@@ -325,15 +314,31 @@ impl Trainer {
 
     /// Copies the state to the host between two steps if the last copy is old, and drops the batches of steps before the copy.
     async fn copy_if_due(&mut self) -> Result<()> {
-        if !self.adapters.is_idle() {
+        if !self.trainer.adapters.is_idle() {
             return Ok(());
         }
-        let is_much = self.brought.bytes() > MOST_KEPT_BYTES;
-        self.take_snapshot(if is_much { 0 } else { SNAPSHOT_STEPS }).await?;
-        let is_on_device = self.adapters.is_on_device();
-        let copied = self.snapshot.as_ref().filter(|_| is_on_device);
-        let step = copied.map_or(self.progress.step, |progress| progress.step);
-        self.brought.forget(step);
+        let is_much = self.trainer.brought.bytes() > MOST_KEPT_BYTES;
+        self.trainer.take_snapshot(if is_much { 0 } else { SNAPSHOT_STEPS }).await?;
+        let is_on_device = self.trainer.adapters.is_on_device();
+        let copied = self.trainer.snapshot.as_ref().filter(|_| is_on_device);
+        let step = copied.map_or(self.trainer.progress.step, |progress| progress.step);
+        self.trainer.brought.forget(step);
         Ok(())
+    }
+}
+
+impl<'a> AsyncTrainer<'a> {
+    /// Current weights, statistics and optimizer state, after all steps in flight.
+    ///
+    /// # Errors
+    /// If they live on an adapter that was lost.
+    pub async fn current_state(mut self) -> Result<&'a TrainingState> {
+        loop {
+            while self.trainer.adapters.if_open().is_some() && self.advance_brought(true).await? {}
+            self.trainer.sync().await?;
+            if !self.trainer.brought.is_reported(self.trainer.progress.step) {
+                return Ok(self.trainer.adapters.state());
+            }
+        }
     }
 }

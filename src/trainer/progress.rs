@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Compile, Fit, LossScale, Meter, Values};
-use crate::data::Augmentation;
+use crate::data::{Augmentation, Loader};
 use crate::error::{Error, Result};
-use crate::model::Weights;
+use crate::model::{Model, Weights};
 use crate::optimizers::Schedule;
 use crate::plan::Precision;
 use crate::scheduler::Scaling;
@@ -95,7 +95,7 @@ impl Progress {
         }
     }
 
-    /// What schedule and batch size make of a learning rate for a step, counted from 0.
+    /// Learning rate of a step, counted from 0: `rate`, changed by schedule and batch size.
     #[allow(clippy::cast_precision_loss, reason = "batch sizes are small")]
     pub(super) fn scheduled(&self, rate: f32, step: u64, compile: &Compile) -> f32 {
         let factor = compile.learning_rate_batch.map_or(1.0, |batch| self.batch_size as f32 / batch.max(1) as f32);
@@ -139,6 +139,17 @@ impl Progress {
         self.shuffle = Some(fit.shuffle);
         self.augment.clone_from(&fit.augment);
         Ok(())
+    }
+
+    /// Loss and metrics of the epoch so far.
+    pub(super) fn running(&self, compile: &Compile, model: &Model) -> Values {
+        self.meter.values(compile, model)
+    }
+
+    /// Whether all batches that a loader gave have been trained.
+    pub(super) fn is_at(&self, loader: &Loader) -> bool {
+        let position = loader.position();
+        (position.epoch, position.batch) == (self.epoch, self.batch)
     }
 
     /// Goes to the next epoch.

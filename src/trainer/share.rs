@@ -201,6 +201,11 @@ pub(super) async fn whole_of(
     Ok(Whole { rows, counts })
 }
 
+/// Penalties of the parameters, which count once: in the first process.
+pub(super) fn own_penalty(group: &Group, penalty: f64) -> f64 {
+    if group.is_first() { penalty } else { 0.0 }
+}
+
 /// Merges the parts of all processes in a batch's numbers.
 ///
 /// # Errors

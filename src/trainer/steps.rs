@@ -4,7 +4,7 @@ use super::adapters::capacity_of;
 use super::meter::{self, Meter, Reports, Tally, Whole};
 use super::share::{self, Share};
 use super::snapshots::SNAPSHOT_STEPS;
-use super::{AdapterLog, Compile, NonFinite, Progress, StepLog, Trainer, Values};
+use super::{AdapterLog, AsyncTrainer, Compile, NonFinite, Progress, StepLog, Trainer};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
 use crate::model::Model;
@@ -85,7 +85,7 @@ impl Steps for EpochSteps<'_> {
     }
 }
 
-impl Trainer {
+impl AsyncTrainer<'_> {
     /// The next training step of an epoch; `None` at its end.
     ///
     /// `is_free` tells whether nothing is to be done between a step of that number, counted from 1, and the next, which
@@ -96,22 +96,22 @@ impl Trainer {
         is_free: &dyn Fn(u64) -> bool,
     ) -> Result<Option<StepLog>> {
         loop {
-            let Self { model, compile, adapters, progress, snapshot, share, .. } = &mut *self;
+            let Trainer { model, compile, adapters, progress, snapshot, share, .. } = &mut *self.trainer;
             let (group, runtime) = (adapters.group.clone(), adapters.runtime.clone());
             let numbers = Numbers { model, compile, progress, copied: snapshot.as_ref() };
             let mut steps =
                 EpochSteps { numbers, loader: &mut *loader, share, group: &group, runtime: &*runtime, is_free };
             let Some(finished) = adapters.scheduler()?.advance(&mut steps).await? else {
                 // The end of an epoch finds the newest state on the host, so validation can't lose steps.
-                self.take_snapshot(0).await?;
-                if self.is_at(loader) {
+                self.trainer.take_snapshot(0).await?;
+                if self.trainer.progress.is_at(loader) {
                     return Ok(None);
                 }
                 continue;
             };
             if let Some(log) = self.count(finished, loader.batches_per_epoch()).await? {
-                if self.adapters.is_idle() {
-                    self.take_snapshot(SNAPSHOT_STEPS).await?;
+                if self.trainer.adapters.is_idle() {
+                    self.trainer.take_snapshot(SNAPSHOT_STEPS).await?;
                 }
                 return Ok(Some(log));
             }
@@ -120,24 +120,13 @@ impl Trainer {
 
     /// Ends steps that are still in flight, so that weights and data position stay consistent.
     pub(super) async fn end_steps(&mut self, batches: usize) {
-        while !self.adapters.is_idle() {
+        while !self.trainer.adapters.is_idle() {
             // Errors of these steps are ignored: the error that ended the run is reported.
-            let Ok(scheduler) = self.adapters.scheduler() else { return };
+            let Ok(scheduler) = self.trainer.adapters.scheduler() else { return };
             if let Ok(Some(finished)) = scheduler.finish().await {
                 drop(self.count(finished, batches).await);
             }
         }
-    }
-
-    /// Loss and metrics of the epoch so far.
-    pub(super) fn running(&self) -> Values {
-        self.progress.meter.values(&self.compile, &self.model)
-    }
-
-    /// Whether all batches that a loader gave have been trained.
-    pub(super) fn is_at(&self, loader: &Loader) -> bool {
-        let position = loader.position();
-        (position.epoch, position.batch) == (self.progress.epoch, self.progress.batch)
     }
 
     /// Counts a step that has ended; `None` if training was rewound.
@@ -145,43 +134,47 @@ impl Trainer {
         let FinishedStep { batch, step, report, data, ms } = match finished {
             Finished::Step(finished) => *finished,
             Finished::Rewound => {
-                self.rewind();
+                self.trainer.rewind();
                 return Ok(None);
             }
         };
-        let whole = if self.adapters.group.is_alone() {
-            Whole::of(&self.compile, &self.model, &batch)
+        let whole = if self.trainer.adapters.group.is_alone() {
+            Whole::of(&self.trainer.compile, &self.trainer.model, &batch)
         } else {
-            self.share.learn(&report.processes);
-            self.share.whole.clone()
+            self.trainer.share.learn(&report.processes);
+            self.trainer.share.whole.clone()
         };
-        let reports = Reports { rows: &report.reports, penalty: self.own_penalty(report.penalty) };
-        let mut tally = Tally::of(&self.compile, &self.model, &reports, &batch, &whole);
-        let ended = self.share.end_together(&self.adapters, self.progress.step, &mut tally).await;
+        let reports = Reports {
+            rows: &report.reports,
+            penalty: share::own_penalty(&self.trainer.adapters.group, report.penalty),
+        };
+        let mut tally = Tally::of(&self.trainer.compile, &self.trainer.model, &reports, &batch, &whole);
+        let ended =
+            self.trainer.share.end_together(&self.trainer.adapters, self.trainer.progress.step, &mut tally).await;
         let mut aside = Meter::default();
-        let meter = if report.is_applied { &mut self.progress.meter } else { &mut aside };
-        let values = meter.add(&self.compile, &self.model, &tally, whole.rows);
+        let meter = if report.is_applied { &mut self.trainer.progress.meter } else { &mut aside };
+        let values = meter.add(&self.trainer.compile, &self.trainer.model, &tally, whole.rows);
         let refused = if report.is_applied { Ok(()) } else { self.refuse(&batch, &step, &report).await };
 
-        if refused.is_ok() || !self.adapters.is_idle() {
+        if refused.is_ok() || !self.trainer.adapters.is_idle() {
             // Weights already hold the step after a refused one, so it counts.
-            self.progress.follow(report.is_applied);
-            self.progress.step += 1;
-            self.progress.batch += 1;
+            self.trainer.progress.follow(report.is_applied);
+            self.trainer.progress.step += 1;
+            self.trainer.progress.batch += 1;
         }
         ended?;
         refused?;
-        if self.adapters.is_idle() {
-            self.adapters.follow_speeds().await?;
+        if self.trainer.adapters.is_idle() {
+            self.trainer.adapters.follow_speeds().await?;
         }
         Ok(Some(StepLog {
-            step: self.progress.step,
-            epoch: self.progress.epoch + 1,
-            batch: self.progress.batch,
+            step: self.trainer.progress.step,
+            epoch: self.trainer.progress.epoch + 1,
+            batch: self.trainer.progress.batch,
             batches,
             rows: whole.rows,
             values,
-            running: self.running(),
+            running: self.trainer.progress.running(&self.trainer.compile, &self.trainer.model),
             learning_rate: step.learning_rate,
             gradient_norm: report.gradient_norm,
             is_applied: report.is_applied,
@@ -192,19 +185,14 @@ impl Trainer {
             update_ms: report.update_ms,
             processes_ms: report.processes_ms,
             samples_per_s: per_second(whole.rows as u64, ms),
-            adapters: self.adapter_logs(&report.shards),
-            processes: self.share.process_logs(&report.processes),
+            adapters: adapter_logs(&self.trainer.adapters.names(), &report.shards),
+            processes: self.trainer.share.process_logs(&report.processes),
         }))
-    }
-
-    /// Penalties of the parameters, which count once: in the first process.
-    pub(super) fn own_penalty(&self, penalty: f64) -> f64 {
-        if self.adapters.group.is_first() { penalty } else { 0.0 }
     }
 
     /// Treats a step that is not applied. Under mixed precision that is usual while the loss scale can fall.
     async fn refuse(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {
-        match self.progress.loss_scale {
+        match self.trainer.progress.loss_scale {
             Some(scale) if !scale.is_least() => {
                 log::debug!(
                     "step {} is not applied: gradients are not finite at a loss scale of {}",
@@ -218,9 +206,9 @@ impl Trainer {
     }
 
     async fn refuse_non_finite(&mut self, batch: &Batch, step: &Step, report: &StepReport) -> Result<()> {
-        self.saving.doubt();
-        let error = self.adapters.scheduler()?.non_finite(batch, step, report).await?;
-        match self.compile.non_finite {
+        self.trainer.saving.doubt();
+        let error = self.trainer.adapters.scheduler()?.non_finite(batch, step, report).await?;
+        match self.trainer.compile.non_finite {
             NonFinite::Stop => Err(error),
             NonFinite::Skip => {
                 log::warn!("{error}");
@@ -228,23 +216,23 @@ impl Trainer {
             }
         }
     }
+}
 
-    fn adapter_logs(&self, shards: &[ShardReport]) -> Vec<AdapterLog> {
-        let names = self.adapters.names();
-        let end_ms = shards.iter().map(|shard| shard.timing.end_ms()).fold(f64::NEG_INFINITY, f64::max);
-        let logs = shards.iter().map(|shard| AdapterLog {
-            adapter: shard.adapter_idx,
-            name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
-            rows: shard.rows,
-            ms: shard.timing.busy_ms(),
-            upload_ms: shard.timing.upload_ms,
-            compute_ms: shard.timing.compute_ms,
-            readback_ms: shard.timing.readback_ms,
-            wait_ms: shard.timing.wait_ms,
-            end_wait_ms: end_ms - shard.timing.end_ms(),
-        });
-        logs.collect()
-    }
+/// Each adapter's part in a step.
+fn adapter_logs(names: &[String], shards: &[ShardReport]) -> Vec<AdapterLog> {
+    let end_ms = shards.iter().map(|shard| shard.timing.end_ms()).fold(f64::NEG_INFINITY, f64::max);
+    let logs = shards.iter().map(|shard| AdapterLog {
+        adapter: shard.adapter_idx,
+        name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
+        rows: shard.rows,
+        ms: shard.timing.busy_ms(),
+        upload_ms: shard.timing.upload_ms,
+        compute_ms: shard.timing.compute_ms,
+        readback_ms: shard.timing.readback_ms,
+        wait_ms: shard.timing.wait_ms,
+        end_wait_ms: end_ms - shard.timing.end_ms(),
+    });
+    logs.collect()
 }
 
 /// The key of dropout's random numbers: the seed folded to 32 bits.

@@ -85,7 +85,7 @@ fn run_in(precision: Precision, adapters: Vec<Info>, tuning: &Tuning, n_steps: u
     let mut trainer = trainer(adapters, tuning, precision);
     pollster::block_on(async {
         let fit = Fit::new(n_steps as u64).batch_size(ROWS);
-        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let mut session = trainer.asynchronous().session(digits::train().unwrap(), fit).await.unwrap();
         let mut steps = Steps::default();
         for _ in 0..n_steps {
             let before = (gpu::tiles_tried(), gpu::objects_created());

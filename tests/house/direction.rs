@@ -154,7 +154,12 @@ fn snake(name: &str) -> String {
     letters.collect()
 }
 
-/// Methods stand in the file that declares their type, or in the folder that is named after it.
+fn folder_of(name: &str) -> String {
+    snake(name.strip_prefix("Async").unwrap_or(name))
+}
+
+/// Methods stand in the file that declares their type, or in the folder that is named after it. Those of `AsyncTrainer`, which lead to a
+/// trainer, stand with the trainer's.
 pub fn types_have_one_home(tree: &Tree) -> Vec<String> {
     let mut complaints = Vec::new();
     for modules in modules(tree) {
@@ -164,10 +169,10 @@ pub fn types_have_one_home(tree: &Tree) -> Vec<String> {
                 .iter()
                 .map(|(line, name)| (line, name, modules.declaring_type(source, name).unwrap_or(path)));
             let is_away = |(_, name, home): &(&usize, &String, &str)| {
-                *home != path && !path.contains(&format!("/{}/", snake(name)))
+                *home != path && !path.contains(&format!("/{}/", folder_of(name)))
             };
             complaints.extend(impls.filter(is_away).map(|(line, name, home)| {
-                let folder = snake(name);
+                let folder = folder_of(name);
                 format!("{path}:{line} has methods of `{name}`, which {home} declares: move them there, or into a folder `{folder}/`")
             }));
         }

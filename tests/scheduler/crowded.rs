@@ -83,8 +83,8 @@ fn steps_ms(world: &mut World, trainer: &mut Trainer, steps: usize) -> Vec<f64> 
         for step in 0..steps {
             let rows: Vec<usize> = (step * ROWS..(step + 1) * ROWS).map(|row| row % 1000).collect();
             let start_ms = runtime.now_ms();
-            trainer.begin_on_batch(Batch::fetch(&digits, &rows).unwrap()).await.unwrap();
-            trainer.end_on_batch().await.unwrap();
+            trainer.asynchronous().begin_on_batch(Batch::fetch(&digits, &rows).unwrap()).await.unwrap();
+            trainer.asynchronous().end_on_batch().await.unwrap();
             times.push(runtime.now_ms() - start_ms);
         }
         times

@@ -84,7 +84,7 @@ fn bits(trainer: &Trainer) -> Vec<u32> {
 fn one_by_one(info: &Info) -> (Steps, Vec<u32>) {
     let mut trainer = trainer(info);
     let steps = pollster::block_on(async {
-        let mut session = trainer.session_async(digits::train().unwrap(), fit()).await.unwrap();
+        let mut session = trainer.asynchronous().session(digits::train().unwrap(), fit()).await.unwrap();
         let mut steps = Vec::new();
         for _ in 0..EPOCHS {
             while let Some(log) = session.step_async(&mut trainer).await.unwrap() {

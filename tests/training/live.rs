@@ -36,7 +36,7 @@ fn trainer(n_adapters: usize) -> Trainer {
 }
 
 async fn session(trainer: &mut Trainer) -> Session {
-    trainer.session_async(digits::train().unwrap(), Fit::new(1).batch_size(64)).await.unwrap()
+    trainer.asynchronous().session(digits::train().unwrap(), Fit::new(1).batch_size(64)).await.unwrap()
 }
 
 /// Losses of some steps, with something done before each.
@@ -61,8 +61,8 @@ fn losses(
 fn adapters_join_and_leave_and_the_loss_does_not_notice() {
     let undisturbed = losses(trainer(1), 9, async |_, _, _| {});
     let changed = losses(trainer(1), 9, async |step, trainer, _| match step {
-        2 => assert_eq!(trainer.join_async(&cpu()).await.unwrap(), 1),
-        4 => assert_eq!(trainer.join_async(&cpu()).await.unwrap(), 2),
+        2 => assert_eq!(trainer.asynchronous().join(&cpu()).await.unwrap(), 1),
+        4 => assert_eq!(trainer.asynchronous().join(&cpu()).await.unwrap(), 2),
         6 => trainer.leave(0).unwrap(),
         8 => {
             trainer.leave(2).unwrap();
@@ -84,7 +84,7 @@ fn the_cpu_replaces_the_last_adapter_however_many_have_left() {
     let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
     let changed = losses(trainer(8), 6, async |step, trainer, _| match step {
         2 => (0..7).for_each(|idx| trainer.leave(idx).unwrap()),
-        4 => trainer.handle(7).unwrap().requests.try_send(Request::Lose).unwrap(),
+        4 => trainer.scheduler().unwrap().handle(7).requests.try_send(Request::Lose).unwrap(),
         5 => {
             let cpu = trainer.open_adapters()[8].status;
             assert_eq!(cpu, AdapterStatus::Active { is_excluded: false });
@@ -106,11 +106,11 @@ fn the_cpu_is_replaced_in_its_place_until_it_was_lost_too_often() {
             let expected: &[bool] = if times == 0 { &[true; 2] } else { &[false, false, true] };
             assert_eq!(adapters, expected, "after {times} losses of all adapters");
             for (idx, _) in adapters.iter().enumerate().filter(|(_, is_active)| **is_active) {
-                trainer.handle(idx).unwrap().requests.try_send(Request::Lose).unwrap();
+                trainer.scheduler().unwrap().handle(idx).requests.try_send(Request::Lose).unwrap();
             }
             session.step_async(&mut trainer).await.unwrap();
         }
-        trainer.handle(2).unwrap().requests.try_send(Request::Lose).unwrap();
+        trainer.scheduler().unwrap().handle(2).requests.try_send(Request::Lose).unwrap();
         let error = session.step_async(&mut trainer).await.unwrap_err().to_string();
         assert!(error.contains("so was the CPU adapter that replaced them, 6 times"), "{error}");
     });
@@ -127,7 +127,7 @@ fn split_and_throttle_change_on_the_way() {
         }
         4 => {
             trainer.set_split(SplitMode::Learned).unwrap();
-            trainer.handle(1).unwrap().requests.try_send(Request::Throttle(2.0)).unwrap();
+            trainer.scheduler().unwrap().handle(1).requests.try_send(Request::Throttle(2.0)).unwrap();
         }
         _ => {}
     });
@@ -139,7 +139,7 @@ fn an_adapter_that_is_lost_in_a_step_changes_nothing() {
     let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
     let changed = losses(trainer(2), 6, async |step, trainer, _| {
         if step == 3 {
-            trainer.handle(0).unwrap().requests.try_send(Request::Lose).unwrap();
+            trainer.scheduler().unwrap().handle(0).requests.try_send(Request::Lose).unwrap();
         }
     });
     assert_close("losses", &changed, &undisturbed, 2e-4);
@@ -168,7 +168,7 @@ fn batch_normalization_changes_its_form_and_keeps_weights_and_state() {
     let by_shard = losses(trainer(1), 8, async |step, trainer, _| {
         if step == 4 {
             // Of one adapter, the shard is the batch.
-            trainer.exchange_model_async(model(false)).await.unwrap();
+            trainer.asynchronous().exchange_model(model(false)).await.unwrap();
         }
     });
     assert_close("losses", &by_shard, &losses(trainer(1), 8, async |_, _, _| {}), 2e-4);
@@ -183,7 +183,7 @@ fn the_epoch_ends_where_the_data_end() {
     pollster::block_on(async {
         let mut trainer = trainer(2);
         let fit = Fit::new(1).batch_size(500).validation(digits::test().unwrap());
-        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let mut session = trainer.asynchronous().session(digits::train().unwrap(), fit).await.unwrap();
         assert_eq!(session.batches(), 3);
         let mut rows = 0;
         for epoch in 1..=2 {
@@ -224,7 +224,7 @@ fn an_adapter_behind_a_link_can_be_lost() {
     let undisturbed = losses(trainer(1), 6, async |_, _, _| {});
     let changed = losses(trainer(2).opener(linked()), 6, async |step, trainer, _| {
         if step == 2 {
-            trainer.handle(1).unwrap().requests.try_send(Request::Lose).unwrap();
+            trainer.scheduler().unwrap().handle(1).requests.try_send(Request::Lose).unwrap();
         }
     });
     assert_close("losses", &changed, &undisturbed, 2e-4);

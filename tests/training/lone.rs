@@ -35,7 +35,8 @@ fn trainer() -> Trainer {
 /// A run after some steps that nothing disturbed.
 async fn trained(n_steps: u64) -> (Trainer, Session) {
     let mut trainer = trainer();
-    let mut session = trainer.session_async(digits::train().unwrap(), Fit::new(1).batch_size(ROWS)).await.unwrap();
+    let mut session =
+        trainer.asynchronous().session(digits::train().unwrap(), Fit::new(1).batch_size(ROWS)).await.unwrap();
     steps(&mut session, &mut trainer, n_steps).await;
     (trainer, session)
 }
@@ -49,7 +50,7 @@ async fn steps(session: &mut Session, trainer: &mut Trainer, n_steps: u64) -> Ve
 }
 
 async fn weights(trainer: &mut Trainer) -> Vec<f32> {
-    let weights = &trainer.current_model_async().await.unwrap().weights;
+    let weights = &trainer.asynchronous().current_model().await.unwrap().weights;
     weights.parameters.iter().flatten().chain(&weights.statistics).copied().collect()
 }
 
@@ -57,13 +58,13 @@ async fn weights(trainer: &mut Trainer) -> Vec<f32> {
 fn undisturbed(n_steps: u64) -> (ArrayD<f32>, Vec<f32>) {
     pollster::block_on(async {
         let (mut trainer, _) = trained(n_steps).await;
-        let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
+        let outputs = trainer.asynchronous().predict(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
         (outputs[0].clone(), weights(&mut trainer).await)
     })
 }
 
 fn lose(trainer: &mut Trainer) {
-    trainer.handle(0).unwrap().requests.try_send(Request::Lose).unwrap();
+    trainer.scheduler().unwrap().handle(0).requests.try_send(Request::Lose).unwrap();
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn a_prediction_goes_back_to_the_snapshot_and_so_does_training() {
     pollster::block_on(async {
         let (mut trainer, mut session) = trained(5).await;
         lose(&mut trainer);
-        let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
+        let outputs = trainer.asynchronous().predict(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
         assert_eq!(outputs[0], undisturbed(0).0);
         let again = steps(&mut session, &mut trainer, 7).await;
         assert_eq!(again.iter().map(|log| log.step).collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>());
@@ -97,7 +98,7 @@ fn steps_in_micro_batches_come_again_after_a_loss() {
         let model = Sequential::new([8, 8, 1]).add(Flatten::default()).add(Dense::new(10)).build(3).unwrap();
         let mut trainer = Trainer::new(model, compile()).unwrap().on(vec![adapters::cpu::info()]);
         let fit = Fit::new(1).batch_size(ROWS).micro_batches(3);
-        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let mut session = trainer.asynchronous().session(digits::train().unwrap(), fit).await.unwrap();
         let before = if is_lost { 5 } else { 0 };
         steps(&mut session, &mut trainer, before).await;
         if is_lost {
@@ -116,7 +117,7 @@ fn what_was_read_is_not_lost_with_the_adapter() {
         let (mut trainer, mut session) = trained(5).await;
         let before = weights(&mut trainer).await;
         lose(&mut trainer);
-        let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
+        let outputs = trainer.asynchronous().predict(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
         assert_eq!((&outputs[0], &before), (&undisturbed(5).0, &undisturbed(5).1));
         assert_eq!(steps(&mut session, &mut trainer, 1).await[0].step, 6);
     });
@@ -145,7 +146,7 @@ fn a_batch_size_that_changes_at_rest_keeps_the_way_back() {
         let (mut trainer, mut session) = trained(5).await;
         session.set_batch_size(&mut trainer, 2 * ROWS).unwrap();
         lose(&mut trainer);
-        let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
+        let outputs = trainer.asynchronous().predict(Arc::new(digits::test().unwrap()), ROWS).await.unwrap();
         assert_eq!(outputs[0], undisturbed(0).0);
         // The loader stands at the fifth batch: the position is that of the weights all the same.
         session.set_batch_size(&mut trainer, ROWS).unwrap();
@@ -174,7 +175,7 @@ fn an_adapter_that_is_lost_when_a_larger_batch_comes_is_replaced() {
         let (mut trainer, mut session) = trained(5).await;
         weights(&mut trainer).await;
         lose(&mut trainer);
-        let outputs = trainer.predict_async(Arc::new(digits::test().unwrap()), 4 * ROWS).await.unwrap();
+        let outputs = trainer.asynchronous().predict(Arc::new(digits::test().unwrap()), 4 * ROWS).await.unwrap();
         assert_eq!(outputs[0], undisturbed(5).0);
         assert_eq!(steps(&mut session, &mut trainer, 1).await[0].step, 6);
     });
@@ -259,7 +260,7 @@ fn a_session_stands_at_the_step_that_failed() {
         let mut trainer = Trainer::new(model(), compile()).unwrap().on(vec![adapters::cpu::info(); n_adapters]);
         pollster::block_on(async {
             let fit = Fit::new(1).batch_size(ROWS).in_order();
-            let mut session = trainer.session_async(spoilt(), fit).await.unwrap();
+            let mut session = trainer.asynchronous().session(spoilt(), fit).await.unwrap();
             steps(&mut session, &mut trainer, 2).await;
             for _ in 0..2 {
                 let error = session.step_async(&mut trainer).await.unwrap_err().to_string();

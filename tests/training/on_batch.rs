@@ -43,19 +43,19 @@ async fn train(trainer: &mut Trainer, ahead: usize, mut change: impl FnMut(usize
     let mut logs = Vec::new();
     for step in 0..STEPS {
         change(step);
-        trainer.begin_on_batch(batch(step)).await.unwrap();
+        trainer.asynchronous().begin_on_batch(batch(step)).await.unwrap();
         if step + 1 >= ahead {
-            logs.push(trainer.end_on_batch().await.unwrap());
+            logs.push(trainer.asynchronous().end_on_batch().await.unwrap());
         }
     }
     while logs.len() < STEPS {
-        logs.push(trainer.end_on_batch().await.unwrap());
+        logs.push(trainer.asynchronous().end_on_batch().await.unwrap());
     }
     logs
 }
 
 async fn weights(trainer: &mut Trainer) -> Vec<f32> {
-    let weights = &trainer.current_state().await.unwrap().weights;
+    let weights = &trainer.asynchronous().current_state().await.unwrap().weights;
     weights.parameters.iter().flatten().chain(&weights.statistics).copied().collect()
 }
 
@@ -122,8 +122,8 @@ fn steps_of_a_lost_adapter_run_again_on_batches_that_are_made_again() {
                     Ok(batch(step))
                 };
                 let checked = broken.batch_check().check(batch(step)).unwrap().remade_by(remake);
-                broken.begin_checked_on_batch(checked).await.unwrap();
-                broken.end_on_batch().await.unwrap()
+                broken.asynchronous().begin_checked_on_batch(checked).await.unwrap();
+                broken.asynchronous().end_on_batch().await.unwrap()
             })
         })
         .collect();
@@ -137,12 +137,14 @@ fn steps_that_nobody_has_asked_for_are_in_the_state() {
     pollster::block_on(async {
         let (mut one, mut other) = (trainer(1), trainer(1));
         for step in 0..2 {
-            one.begin_on_batch(batch(step)).await.unwrap();
+            one.asynchronous().begin_on_batch(batch(step)).await.unwrap();
         }
         let early = weights(&mut one).await;
-        let logs = [one.end_on_batch().await.unwrap(), one.end_on_batch().await.unwrap()];
-        let expected =
-            [other.train_on_batch_async(batch(0)).await.unwrap(), other.train_on_batch_async(batch(1)).await.unwrap()];
+        let logs = [one.asynchronous().end_on_batch().await.unwrap(), one.asynchronous().end_on_batch().await.unwrap()];
+        let expected = [
+            other.asynchronous().train_on_batch(batch(0)).await.unwrap(),
+            other.asynchronous().train_on_batch(batch(1)).await.unwrap(),
+        ];
         assert_eq!(losses(&logs), losses(&expected));
         // A second step may have waited for the first, and is then no part of it.
         let later = weights(&mut one).await;
@@ -156,15 +158,17 @@ fn a_state_of_another_trainer_goes_on() {
     pollster::block_on(async {
         let (mut one, mut other) = (trainer(1), trainer(1));
         for step in 0..5 {
-            one.train_on_batch_async(batch(step)).await.unwrap();
+            one.asynchronous().train_on_batch(batch(step)).await.unwrap();
         }
-        let state = one.current_state().await.unwrap().clone();
-        other.set_state(state, 5).await.unwrap();
-        let logs =
-            [one.train_on_batch_async(batch(5)).await.unwrap(), other.train_on_batch_async(batch(5)).await.unwrap()];
+        let state = one.asynchronous().current_state().await.unwrap().clone();
+        other.asynchronous().set_state(state, 5).await.unwrap();
+        let logs = [
+            one.asynchronous().train_on_batch(batch(5)).await.unwrap(),
+            other.asynchronous().train_on_batch(batch(5)).await.unwrap(),
+        ];
         assert_eq!(logs[0].values.get("loss"), logs[1].values.get("loss"));
         assert_eq!(weights(&mut one).await, weights(&mut other).await);
-        let error = other.set_state(TrainingState::default(), 0).await.unwrap_err().to_string();
+        let error = other.asynchronous().set_state(TrainingState::default(), 0).await.unwrap_err().to_string();
         assert_eq!(
             error,
             "the new state needs the tensors of this model and optimizer, but has others\n  \
@@ -196,7 +200,7 @@ fn a_batch_that_does_not_fit_is_refused_and_costs_nothing() {
     assert!(text.starts_with("input 0 needs finite numbers, but row 1, column 1 holds NaN"), "{text}");
     assert_eq!(trainer.train_on_batch(good.clone()).unwrap().step, 1);
     assert_eq!(
-        pollster::block_on(trainer.end_on_batch()).unwrap_err().to_string(),
+        pollster::block_on(trainer.asynchronous().end_on_batch()).unwrap_err().to_string(),
         "a training step to end needs a batch in flight, but there is none\n  help: call `begin_on_batch` first"
     );
     let loss = trainer.test_on_batch(&good).unwrap().get("loss").unwrap();
@@ -215,16 +219,16 @@ fn a_batch_that_a_thread_has_checked_trains_as_others() {
         let checked =
             std::thread::spawn(move || (0..3).map(|step| check.check(batch(step)).unwrap()).collect::<Vec<_>>());
         for (step, batch_of_step) in checked.join().unwrap().into_iter().enumerate() {
-            one.begin_checked_on_batch(batch_of_step).await.unwrap();
-            one.end_on_batch().await.unwrap();
-            other.train_on_batch_async(batch(step)).await.unwrap();
+            one.asynchronous().begin_checked_on_batch(batch_of_step).await.unwrap();
+            one.asynchronous().end_on_batch().await.unwrap();
+            other.asynchronous().train_on_batch(batch(step)).await.unwrap();
         }
         assert_eq!(weights(&mut one).await, weights(&mut other).await);
         let smaller = Sequential::new([4]).add(Dense::new(10)).build(0).unwrap();
         let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
         let mut smaller = Trainer::new(smaller, compile).unwrap().on(vec![Info::cpu()]);
         let foreign = one.batch_check().check(batch(0)).unwrap();
-        let error = smaller.begin_checked_on_batch(foreign).await.unwrap_err().to_string();
+        let error = smaller.asynchronous().begin_checked_on_batch(foreign).await.unwrap_err().to_string();
         assert!(error.starts_with("input `input` needs 4 values for each of 64 rows"), "{error}");
     });
 }
@@ -237,11 +241,11 @@ fn batches_go_through_stages_in_micro_batches() {
     by_loader.fit(digits::train().unwrap(), &fit).unwrap();
     let mut brought = staged().micro_batches(4);
     pollster::block_on(async {
-        let before = brought.test_on_batch_async(&batch(0)).await.unwrap();
+        let before = brought.asynchronous().test_on_batch(&batch(0)).await.unwrap();
         let logs = train(&mut brought, 2, |_| ()).await;
         assert!((before.get("loss").unwrap() - losses(&logs)[0]).abs() < 1e-6, "{before:?}");
         assert_eq!(weights(&mut brought).await, weights(&mut by_loader).await);
-        let outputs = brought.predict_on_batch_async(&batch(1)).await.unwrap();
-        assert_eq!(outputs, by_loader.predict_on_batch_async(&batch(1)).await.unwrap());
+        let outputs = brought.asynchronous().predict_on_batch(&batch(1)).await.unwrap();
+        assert_eq!(outputs, by_loader.asynchronous().predict_on_batch(&batch(1)).await.unwrap());
     });
 }

@@ -115,13 +115,13 @@ fn simulated(slowdowns: Vec<Slowdown>, placement: Placement, steps: usize) -> (V
         let mut before = Vec::new();
         for step in 0..steps {
             let rows: Vec<usize> = (step * ROWS..(step + 1) * ROWS).map(|row| row % 1000).collect();
-            trainer.begin_on_batch(Batch::fetch(&digits, &rows).unwrap()).await.unwrap();
+            trainer.asynchronous().begin_on_batch(Batch::fetch(&digits, &rows).unwrap()).await.unwrap();
             if step == 0 {
                 before = layers(&trainer);
             }
-            trainer.end_on_batch().await.unwrap();
+            trainer.asynchronous().end_on_batch().await.unwrap();
         }
-        let weights = trainer.current_model_async().await.unwrap().weights.parameters.concat();
+        let weights = trainer.asynchronous().current_model().await.unwrap().weights.parameters.concat();
         (weights, [before, layers(&trainer)])
     };
     world.run(1e12, all).unwrap()
@@ -151,16 +151,16 @@ fn beside_slow_ones(lost: Option<u64>) -> (Vec<f32>, Trainer) {
     trainer = trainer.placement(Placement::Auto);
     let fit = Fit::new(1).batch_size(ROWS).in_order().workers(0);
     let all = async {
-        let mut session = trainer.session_async(digits::train().unwrap(), fit).await.unwrap();
+        let mut session = trainer.asynchronous().session(digits::train().unwrap(), fit).await.unwrap();
         let mut lost = lost;
         while let Some(log) = session.step_async(&mut trainer).await.unwrap() {
             if lost == Some(log.step) {
-                drop(trainer.handle(1).unwrap().requests.try_send(Request::Lose));
+                drop(trainer.scheduler().unwrap().handle(1).requests.try_send(Request::Lose));
                 lost = None;
             }
         }
         session.end_epoch_async(&mut trainer).await.unwrap();
-        let weights = trainer.current_model_async().await.unwrap().weights.parameters.concat();
+        let weights = trainer.asynchronous().current_model().await.unwrap().weights.parameters.concat();
         (weights, trainer)
     };
     world.run(1e12, all).unwrap()
@@ -207,7 +207,7 @@ fn a_stage_that_loses_its_only_adapter_is_placed_anew() {
         while session.step(&mut trainer).unwrap().is_some() {
             steps += 1;
             if steps == 3 {
-                let handle = trainer.handle(lost).unwrap();
+                let handle = trainer.scheduler().unwrap().handle(lost);
                 drop(handle.requests.try_send(Request::Lose));
             }
         }

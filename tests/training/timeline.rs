@@ -188,7 +188,7 @@ fn a_run_without_a_trace_has_a_summary() {
     let mut trainer = trainer("cpu", SplitMode::Learned);
     let time = trainer.fit(digits::train().unwrap(), &Fit::new(1).batch_size(96)).unwrap().time;
     check_summary(&time, digits::train().unwrap().len() as u64);
-    assert_eq!(trainer.timeline().unwrap().spans().count(), 0);
+    assert_eq!(trainer.scheduler().unwrap().timeline().spans().count(), 0);
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn simulate(per_row_ms: &[f64], data: impl FnOnce(Arc<dyn Runtime>) -> Arc<dyn D
     // Without threads of its own the loader reads between the steps, in the world's one thread.
     let fit = Fit::new(1).batch_size(96).workers(0);
     let data = data(world.runtime());
-    world.run(1e6, trainer.fit_async(data, &fit, &mut [])).unwrap().unwrap().time
+    world.run(1e6, trainer.asynchronous().fit(data, &fit, &mut [])).unwrap().unwrap().time
 }
 
 /// A host that goes over 1 MB a millisecond.

@@ -115,9 +115,9 @@ impl Rig {
             }
         }
         PLUGS.with(|plugs| {
-            let near =
-                |(idx, adapter): (usize, &PageAdapter)| Some((adapter.id, trainer.handle(idx)?.requests.clone()));
-            *plugs.borrow_mut() = self.adapters.iter().enumerate().filter_map(near).collect();
+            let Some(scheduler) = trainer.scheduler() else { return };
+            let near = |(idx, adapter): (usize, &PageAdapter)| (adapter.id, scheduler.handle(idx).requests.clone());
+            *plugs.borrow_mut() = self.adapters.iter().enumerate().map(near).collect();
         });
         self.tell(&open);
     }

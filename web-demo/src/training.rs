@@ -81,10 +81,10 @@ impl Run {
             trainer = trainer.throttle(position, *factor);
         }
         let largest = settings.batch_size.max(LEAST_CAPACITY);
-        trainer.open_async(&Fit::new(1).batch_size(largest), largest).await?;
+        trainer.asynchronous().open(&Fit::new(1).batch_size(largest), largest).await?;
         rig.update(&trainer);
         let fit = models::fit(&settings, &task, 0);
-        let session = trainer.session_async(models::training(&settings, &task, 0)?, fit).await?;
+        let session = trainer.asynchronous().session(models::training(&settings, &task, 0)?, fit).await?;
         let last_epoch = if settings.epochs == 0 { u64::MAX } else { settings.epochs };
         host::set_step(0);
         let clock = runtime::system();
@@ -184,7 +184,7 @@ impl Run {
         if models::begins_to_vary(&self.settings, epoch) {
             let pictures = models::training(&self.settings, &self.task, epoch)?;
             let fit = models::fit(&self.settings, &self.task, epoch);
-            self.session = self.trainer.session_async(pictures, fit).await?;
+            self.session = self.trainer.asynchronous().session(pictures, fit).await?;
             let message =
                 "from now on training pictures are turned and stretched a little, and drawings are among them";
             tell(&Event::Notice { level: Level::Info, message: message.to_owned(), step: host::step() });
@@ -224,7 +224,7 @@ impl Run {
 
     async fn predict(&mut self) -> Result<()> {
         let rows = self.settings.batch_size.max(LEAST_CAPACITY);
-        let logits = self.trainer.predict_async(Arc::clone(&self.task.test), rows).await?;
+        let logits = self.trainer.asynchronous().predict(Arc::clone(&self.task.test), rows).await?;
         let (classes, confidences) = models::answers(&models::probabilities(&logits[0]));
         tell(&Event::Predictions { step: self.trainer.progress().step, classes, confidences });
         Ok(())
@@ -234,7 +234,7 @@ impl Run {
     async fn write(&mut self, writer: &mut Writer) -> Result<()> {
         let mut text = String::new();
         for _ in 0..LINE {
-            let scores = self.trainer.predict_async(writer.row()?, 1).await?;
+            let scores = self.trainer.asynchronous().predict(writer.row()?, 1).await?;
             #[allow(clippy::cast_possible_truncation, reason = "a place between 0 and 1")]
             writer.take(&scores[0], self.settings.temperature, js_sys::Math::random() as f32);
             text += &writer.newest();
@@ -252,7 +252,7 @@ impl Run {
                 "choose the digits",
             ));
         }
-        let logits = self.trainer.predict_async(models::drawing(pixels)?, 1).await?;
+        let logits = self.trainer.asynchronous().predict(models::drawing(pixels)?, 1).await?;
         let probabilities = models::probabilities(&logits[0]);
         tell(&Event::Classified { id, step: self.trainer.progress().step, probabilities });
         Ok(())
@@ -271,7 +271,7 @@ impl Run {
         }
         if let Some(form) = change.batch_norm.filter(|form| *form != self.settings.batch_norm) {
             let model = models::build(&self.task, &self.settings.model, form, self.settings.seed)?;
-            self.trainer.exchange_model_async(model).await?;
+            self.trainer.asynchronous().exchange_model(model).await?;
             self.settings.batch_norm = form;
         }
         if let Some(rate) = change.learning_rate {
@@ -284,7 +284,7 @@ impl Run {
 
     /// The model as a file.
     pub(crate) async fn export(&mut self) -> Result<()> {
-        let bytes = self.trainer.current_model_async().await?.to_bytes()?;
+        let bytes = self.trainer.asynchronous().current_model().await?.to_bytes()?;
         tell(&Event::Exported { name: self.task.data.file(), bytes });
         Ok(())
     }
@@ -299,7 +299,7 @@ impl Run {
         let workload = Workload {
             name: "page",
             about: "the network of the page",
-            model: self.trainer.current_model_async().await?.clone(),
+            model: self.trainer.asynchronous().current_model().await?.clone(),
             optimizer: Optimizer::adam(self.settings.learning_rate),
             loss: Loss::SPARSE_CATEGORICAL_CROSSENTROPY,
             classes: self.task.outputs(),

@@ -232,7 +232,7 @@ impl Worker {
                 check_adapters(self.rig.len() + 1)?;
                 let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
                 run.tell_steps();
-                run.trainer.join_async(info).await?;
+                run.trainer.asynchronous().join(info).await?;
             }
             Request::Remove { member } => {
                 run.tell_steps();

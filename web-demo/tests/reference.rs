@@ -46,7 +46,7 @@ fn losses(data: Data, n_adapters: usize, batch_norm: BatchNorm, steps: usize) ->
     let mut trainer = Trainer::new(model, models::compile(&settings)).unwrap().on(infos).split(SplitMode::Even);
     pollster::block_on(async {
         let rows = models::training(&settings, &task, 0).unwrap();
-        let mut session = trainer.session_async(rows, models::fit(&settings, &task, 0)).await.unwrap();
+        let mut session = trainer.asynchronous().session(rows, models::fit(&settings, &task, 0)).await.unwrap();
         let mut losses = Vec::new();
         while losses.len() < steps {
             match session.step_async(&mut trainer).await.unwrap() {

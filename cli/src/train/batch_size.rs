@@ -141,15 +141,15 @@ impl Site<'_> {
     fn step_ms(&self, trainer: &mut Trainer, batch: &Batch) -> Result<f64> {
         trainer.train_on_batch(batch.clone())?;
         pollster::block_on(async {
-            trainer.begin_on_batch(batch.clone()).await?;
+            trainer.asynchronous().begin_on_batch(batch.clone()).await?;
             let (begin_ms, mut steps, mut passed_ms) = (self.clock.now_ms(), 0_usize, 0.0);
             while steps < STEPS || passed_ms < TIMED_MS {
-                trainer.begin_on_batch(batch.clone()).await?;
-                trainer.end_on_batch().await?;
+                trainer.asynchronous().begin_on_batch(batch.clone()).await?;
+                trainer.asynchronous().end_on_batch().await?;
                 steps += 1;
                 passed_ms = self.clock.now_ms() - begin_ms;
             }
-            trainer.end_on_batch().await?;
+            trainer.asynchronous().end_on_batch().await?;
             Ok(passed_ms / f64::from(u32::try_from(steps).unwrap_or(u32::MAX)))
         })
     }
