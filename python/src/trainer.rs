@@ -10,7 +10,7 @@ use manyhands::logs::{StepLog, Values};
 use manyhands::model::Evaluation;
 use manyhands::scheduler::timeline::{Lane, Span, Tracing};
 use manyhands::scheduler::{Scheduler, TrainingState};
-use manyhands::trainer::{CheckedBatch, Meter};
+use manyhands::trainer::{CheckedBatch, Meter, check_outputs};
 use manyhands::{BatchStatistics, Compile, Loss, Metric, Optimizer, Placement, Precision, Reduction, SplitMode};
 use manyhands_engine::adapters::{Opener, Request, open};
 use manyhands_engine::plan::Layout;
@@ -409,6 +409,7 @@ impl Trainer {
     ) -> PyResult<Vec<Bound<'py, PyArray1<f32>>>> {
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
+        detached(py, || check_outputs(self.lock().model(), rows.rows()))?;
         let outputs = epoch::each(
             py,
             rows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 import os
 import signal
 import subprocess
@@ -67,6 +68,15 @@ def test_memory_is_limited_as_said() -> None:
 
 def _command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "manyhands_ml", *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system must say what memory it has")
+def test_outputs_that_do_not_fit_are_refused_before_they_are_computed() -> None:
+    names = ["input", *(f"c{idx}" for idx in range(26))]
+    layers = [{"type": "Concatenate", "name": name, "inputs": [last, last]} for last, name in itertools.pairwise(names)]
+    model = Model.from_dict({"input": [1], "layers": layers})
+    with pytest.raises(AdapterError, match=r"the outputs of 3000 rows need 805\.31 GB, but the system has"):
+        Predictor(model, adapters="cpu").predict(np.ones((3000, 1), np.float32))
 
 
 def test_mistakes_of_the_command_have_its_status(tmp_path: Path) -> None:

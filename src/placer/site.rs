@@ -352,7 +352,7 @@ impl Site {
             "needs more memory than the adapters may take: even in the best division, with {of}, an adapter lacks {}",
             bytes(missing)
         );
-        let help = "allow more memory (`--memory`), add an adapter (`cpu` is always there), set more `micro_batches`, or make \
+        let help = "allow more `memory`, add an adapter (`cpu` is always there), set more `micro_batches`, or make \
                     the model smaller";
         Ok(Error::new(ErrorKind::OutOfMemory, "`placement = \"auto\"`", text, help))
     }

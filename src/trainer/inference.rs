@@ -139,6 +139,7 @@ impl AsyncTrainer<'_> {
     pub async fn predict_on_batch(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         self.trainer.batch_check().check_inputs(batch)?;
         self.refuse_own_batches()?;
+        check_outputs(&self.trainer.model, batch.rows)?;
         self.open_for_inference(batch.rows).await?;
         let outputs = self.trainer.adapters.scheduler()?.predict(batch).await?;
         self.trainer.follow_rewind();
@@ -166,7 +167,14 @@ impl AsyncTrainer<'_> {
 }
 
 /// Checks that the outputs of all rows fit in the memory that is free.
-fn check_outputs(shapes: &[Shape], rows: usize) -> Result<()> {
+///
+/// # Errors
+/// If not: how much they need.
+pub fn check_outputs(model: &Model, rows: usize) -> Result<()> {
+    check_room(&output_shapes(model), rows)
+}
+
+fn check_room(shapes: &[Shape], rows: usize) -> Result<()> {
     let values = shapes.iter().fold(0_u64, |sum, shape| sum.saturating_add(shape.len() as u64));
     let needed = values.saturating_mul(rows as u64).saturating_mul(F32_BYTES);
     match runtime::free_memory().filter(|free| needed > *free) {
@@ -189,7 +197,7 @@ pub(super) async fn predict_with(
     (part, group): (Option<Part>, &Group),
 ) -> Result<Vec<ArrayD<f32>>> {
     let rows = dataset.len();
-    check_outputs(shapes, rows)?;
+    check_room(shapes, rows)?;
     let mut loader = Loader::new(dataset, reading)?;
     part.into_iter().for_each(|part| loader.set_part(part));
     loader.start_epoch(0, 0);

@@ -76,6 +76,7 @@ pub use compile::{Compile, NonFinite};
 #[cfg(feature = "files")]
 pub use files::{CsvLog, JsonLog};
 pub use fit::Fit;
+pub use inference::check_outputs;
 pub use live::Session;
 pub use log::{AdapterLog, EpochLog, History, ProcessLog, SharedAdapterLog, StepLog, Values};
 pub use loss_scale::LossScale;

@@ -408,3 +408,11 @@ fn a_report_holds_every_part() {
         assert!(page.contains(name) && table.contains(name), "{name}");
     }
 }
+
+#[test]
+fn a_simulated_batch_has_a_limit() {
+    let rig = "batch_size = 4294967295\npreset = 'mlp'\n[[adapters]]\nname = 'a'\ngflops = 1.0\n";
+    let report = RigConfig::parse(rig).and_then(|rig| manyhands::simulator::simulate(&rig));
+    let error = report.unwrap_err().to_string();
+    assert!(error.contains("needs to be 1 to 1048576, but is 4294967295\n  help: "), "{error}");
+}

@@ -524,6 +524,9 @@ fn what_is_shown_fits_the_terminal() {
             assert!(widest(&shown).0 <= columns, "{line} at {columns}: {:?}\n{shown}", widest(&shown));
         }
     }
+    // A table can be no wider than a format says: 65,535 columns.
+    let wide = |columns| outputs_of(command(&folder, &lines[4]).env("COLUMNS", columns)).0;
+    assert_eq!(wide("65536"), wide("65535"));
     // What other programs read stays as it is.
     let json = command(&folder, "adapters --json").env("COLUMNS", "20").output().unwrap();
     assert!(serde_json::from_slice::<Value>(&json.stdout).is_ok());

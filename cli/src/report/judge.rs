@@ -473,6 +473,15 @@ mod tests {
     }
 
     #[test]
+    fn many_classes_are_counted_in_one_pass() {
+        let number = 200_000;
+        let counts = (0..number).map(|class| (class, (class + class % 2) % number, 3)).collect();
+        let classes = Classes { names: vec![String::new(); number], counts, mistakes: Vec::new() };
+        let never = classes.never_predicted();
+        assert_eq!((never.len(), never[0]), (number / 2, (1, 3)));
+    }
+
+    #[test]
     fn the_most_confident_mistakes_are_kept() {
         let mut kept = Vec::new();
         for row in 0..100 {

@@ -123,6 +123,8 @@ fn settings_of_texts_that_clash_are_refused() {
         message(pairs(&folder, "tokens = {}").open())
             .contains("input `b`, needs `output_sequence_length` beside `tokens`")
     );
+    let many = message(pairs(&folder, "output_sequence_length = 2147483648").open());
+    assert!(many.contains("needs `output_sequence_length` up to ") && many.contains("has 2147483648"), "{many}");
     let none = message(pairs(&folder, "output_sequence_length = 0").open());
     assert!(none.contains("needs one column of texts and at least 1 token, but has 1 columns and 0"), "{none}");
 }
