@@ -93,7 +93,8 @@ struct Common {
 
 #[derive(Args)]
 struct Training {
-    /// Models: `mlp`, `cnn`, `small_cnn`, `resnet18`, `vgg11`, `resnet50`, `mobilenet_v2`, `lstm`, `make_parallel`, with commas.
+    /// Models: `mlp`, `cnn`, `small_cnn`, `resnet18`, `vgg11`, `resnet50`, `mobilenet_v2`, `lstm`, `gpt_mini`, `make_parallel`, with
+    /// commas.
     #[arg(long, value_delimiter = ',', default_value = "mlp,cnn")]
     models: Vec<String>,
     /// Training steps of a turn that count.

@@ -101,7 +101,8 @@ struct AdapterChoice {
     /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
     ///
     /// `all` is every GPU, or the CPU where there is none. An adapter named twice is opened twice. Default: `adapters` of the
-    /// settings file, else the environment variable `MANYHANDS_ADAPTERS`, else `all`.
+    /// settings file, else the environment variable `MANYHANDS_ADAPTERS`, else `all`; of `doctor` and `bench report` every adapter that
+    /// `manyhands adapters` lists.
     #[arg(long, value_name = "CHOICE")]
     adapters: Option<String>,
 }
@@ -148,7 +149,7 @@ struct DataChoice {
     /// CIFAR-10. A model of the digits needs none.
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     data: Option<PathBuf>,
-    /// Folder at which the data's paths start, in place of the current folder.
+    /// Resolves relative data paths against this folder. Default: the current one.
     #[arg(long, value_name = "FOLDER")]
     data_folder: Option<PathBuf>,
 }

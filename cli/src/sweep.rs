@@ -43,8 +43,8 @@ pub struct SweepArgs {
     config: Option<PathBuf>,
     /// A setting and its values: `optimizer.learning_rate=1e-4..1e-2,log`, `batch_size=32|64|128`. Repeatable.
     ///
-    /// Numbers are drawn between two ends, both included; with `,log`, each factor is as likely as any other. Whole ends give
-    /// whole numbers. Lists are separated by `|`. The name is that in the settings file, such as
+    /// Numbers are drawn between two ends, both included; with `,log`, each factor is as likely as any other. If both
+    /// ends are integers, integers are drawn. Lists are separated by `|`. The name is that in the settings file, such as
     /// `model.layers.2.units`, by place from 0 or by name; the table may be left out.
     #[arg(long, value_name = "KEY=VALUES", required = true)]
     vary: Vec<Vary>,
@@ -60,7 +60,7 @@ pub struct SweepArgs {
     /// Direction in which the objective improves: `min`, `max`, or `auto`, as its loss or metric says.
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, requires = "objective")]
     mode: ModeSetting,
-    /// After each round, one of so many trials goes on, for so many times as many epochs. 1 trains all to the end.
+    /// Successive halving: after each round keeps 1 in FACTOR trials and gives them FACTOR times the epochs. 1 keeps all.
     #[arg(long, value_name = "FACTOR", default_value_t = 3, value_parser = at_least_one)]
     reduction_factor: usize,
     /// Least epochs of the first round.
@@ -84,7 +84,7 @@ pub struct SweepArgs {
     adapters: AdapterChoice,
     #[command(flatten)]
     memory: MemoryChoice,
-    /// Folder at which the data's paths start, in place of the current folder.
+    /// Resolves relative data paths against this folder. Default: the current one.
     #[arg(long, value_name = "FOLDER")]
     data_folder: Option<PathBuf>,
     /// Check settings and data, show trials and rounds, and end. Writes nothing.

@@ -70,10 +70,7 @@ fn the_commands_of_the_readme_run_without_a_gpu() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     assert!(fs::read_to_string(root().join("src/lib.rs")).unwrap().contains("#[doc = include_str!(\"../README.md\")]"));
     let folder = tempfile::tempdir().unwrap();
-    // Its reader has tables of these names.
-    for table in ["penguins.csv", "new.csv"] {
-        fs::copy(root().join("examples/settings/data/penguins.csv"), folder.path().join(table)).unwrap();
-    }
+    std::os::unix::fs::symlink(root().join("examples"), folder.path().join("examples")).unwrap();
     let run = |line: &str| {
         let mut shell = program(&folder, "sh");
         shell.env("PATH", path_with_the_command()).env_remove(manyhands::adapters::ADAPTERS_VARIABLE);

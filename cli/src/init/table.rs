@@ -233,7 +233,7 @@ fn columns(sketch: &Sketch, target: &ColumnSketch, inputs: &Inputs<'_>) -> Strin
         other => format!("`{other}`"),
     };
     let decimal = if sketch.decimal == ',' { ", decimal commas" } else { "" };
-    format!("{table}\n{others}fields divided by {sign}{decimal}")
+    format!("{table}\n{others}fields separated by {sign}{decimal}")
 }
 
 fn says(target: &ColumnSketch, is_class: bool) -> String {
