@@ -425,7 +425,7 @@ fn convolution(rows: u32, [in_side, in_c]: [u32; 2], [out_side, out_c]: [u32; 2]
 
 fn convolutions(sizes: conv2d::Params) -> [(&'static Kernel, Case, f64); 3] {
     let whole = conv2d::Params { splits: 1, ..sizes };
-    let (plain, rows) = (conv2d::Form::PLAIN, |factor| Word::U32(sizes.rows * factor));
+    let (plain, rows) = (conv2d::ConvForm::PLAIN, |factor| Word::U32(sizes.rows * factor));
     let x = len(&[sizes.rows, sizes.in_h, sizes.in_w, sizes.in_c]);
     let w = len(&[sizes.k_h, sizes.k_w, sizes.in_c, sizes.out_c]);
     let y = len(&[sizes.rows, sizes.out_h, sizes.out_w, sizes.out_c]);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Layer, MaskUse, Problem, only, to_config};
-use crate::kernels::activation_functions::{self as functions, Function, Numbers};
+use crate::kernels::activation_functions::{self as functions, Function, FunctionNumbers};
 use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
 use crate::names;
 use crate::onnx::{Attribute, Form, Order, Value as Written};
@@ -154,7 +154,7 @@ pub(super) fn element_onnx(form: &mut Form<'_>, function: Function) {
 /// Writes an element-wise function of a value.
 pub(super) fn function_onnx(form: &mut Form<'_>, function: Function, x: &Written) -> Written {
     use functions::Activation as Named;
-    let Numbers { slope, offset, .. } = function.numbers;
+    let FunctionNumbers { slope, offset, .. } = function.numbers;
     let alpha = [("alpha", Attribute::Float(slope))];
     match function.activation {
         Named::None => x.clone(),
@@ -211,8 +211,8 @@ fn gated_onnx(form: &mut Form<'_>, x: &Written, inner: &Written) -> Written {
     form.op("Mul", &[x, &gate], &[])
 }
 
-fn bounded_relu_onnx(form: &mut Form<'_>, numbers: Numbers, x: &Written) -> Written {
-    let Numbers { slope, offset, limit } = numbers;
+fn bounded_relu_onnx(form: &mut Form<'_>, numbers: FunctionNumbers, x: &Written) -> Written {
+    let FunctionNumbers { slope, offset, limit } = numbers;
     let most = (limit >= 0.0).then_some(limit);
     if let (Some(limit), true) = (most, offset == 0.0 && slope == 0.0) {
         let ends = [0.0, limit].map(|end| form.scalar(end));
@@ -429,7 +429,8 @@ impl Relu {
             None if offset == 0.0 && slope == 0.0 => Function::plain(functions::Activation::Relu),
             None if offset == 0.0 => Function::sloped(functions::Activation::LeakyRelu, slope),
             _ => {
-                let numbers = Numbers { slope, offset, limit: max_value.unwrap_or(Numbers::NONE.limit) };
+                let numbers =
+                    FunctionNumbers { slope, offset, limit: max_value.unwrap_or(FunctionNumbers::NONE.limit) };
                 Function { activation: functions::Activation::BoundedRelu, numbers }
             }
         }

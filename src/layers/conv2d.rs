@@ -250,8 +250,8 @@ impl Convolution {
         check_phases(self.windows.strides, groups)
     }
 
-    fn form(&self) -> kernel::Form {
-        kernel::Form { groups: small(self.groups), dilation: self.windows.dilation.map(small) }
+    fn form(&self) -> kernel::ConvForm {
+        kernel::ConvForm { groups: small(self.groups), dilation: self.windows.dilation.map(small) }
     }
 
     fn params(&self, splits: u32) -> kernel::Params {

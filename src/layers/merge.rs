@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::gradient_sums::sum_columns;
 use super::{Built, Layer, MaskUse, Problem, as_built, to_config};
 use crate::kernels::add;
-use crate::kernels::merge::{self as kernel, Alignment, Operation, Recorded};
+use crate::kernels::merge::{self as kernel, Alignment, MergeArguments, Operation};
 use crate::onnx::{Form, Order, Value as Written};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::Shape;
@@ -179,7 +179,7 @@ fn sum(rec: &mut Recorder<'_>) {
 fn dispatch(
     rec: &mut Recorder<'_>,
     kernel: &'static crate::kernels::Kernel,
-    recorded: Recorded,
+    recorded: MergeArguments,
     inputs: &[View],
     output: View,
 ) {
@@ -324,7 +324,7 @@ pub(super) fn repeated(rec: &mut Recorder<'_>, fixed: View, y: View) {
     let recorded = with_fixed(shape.axes(), shape.axes()).with_parameter().forward(Operation::Add, 0.5);
     // Half of it plus itself is exactly it.
     let params = kernel::Record { a_rows: Word::U32(0), ..recorded.params };
-    dispatch(rec, &kernel::FORWARD, Recorded { params, ..recorded }, &[fixed, fixed], y);
+    dispatch(rec, &kernel::FORWARD, MergeArguments { params, ..recorded }, &[fixed, fixed], y);
 }
 
 /// Alignment of an input with a tensor of the layer, which `build` found possible.

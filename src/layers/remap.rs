@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::merge::sum_repeated;
 use super::{BothWays, Built, Layer, Problem, image, only, to_config};
-use crate::kernels::remap::{self as kernel, Axis, Recorded};
+use crate::kernels::remap::{self as kernel, Axis, RemapArguments};
 use crate::onnx::{Form, Order};
 use crate::plan::{Grid, Recorder, View, length_word};
 use crate::shape::Shape;
@@ -47,7 +47,7 @@ fn sides<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sides, D::Error> 
 
 /// Records a copy. That there are not too many axes was checked when the model was built.
 pub(super) fn copy(rec: &mut Recorder<'_>, axes: &[Axis], (first, x_rows): (usize, usize), x: View, y: View) {
-    let Some(Recorded { params, constants }) = Recorded::new(axes, first, x_rows) else {
+    let Some(RemapArguments { params, constants }) = RemapArguments::new(axes, first, x_rows) else {
         unreachable!("`build` checks the number of axes")
     };
     let grid = Grid::Elements(length_word(y.len));
@@ -278,7 +278,7 @@ impl Layer for Permute {
             ));
         }
         let output = Shape::new(self.dims.iter().map(|dim| input.axes()[dim - 1]).collect::<Vec<_>>());
-        if input.len() < usize::MAX && Recorded::new(&self.axes(input), 0, input.len()).is_none() {
+        if input.len() < usize::MAX && RemapArguments::new(&self.axes(input), 0, input.len()).is_none() {
             return Err(Problem::new(
                 format!("can move at most {} groups of axes, but got {:?}", kernel::MOST_AXES, self.dims),
                 "permute in two steps",

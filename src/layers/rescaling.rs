@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::activation::{element_backward, element_forward, element_onnx};
 use super::merge::{fixed_backward, fixed_forward, with_tensor_onnx};
 use super::{Built, Layer, MaskUse, Problem, Statistic, Values, only, to_config};
-use crate::kernels::activation_functions::{Activation, Function, Numbers};
+use crate::kernels::activation_functions::{Activation, Function, FunctionNumbers};
 use crate::kernels::merge::Operation;
 use crate::onnx::Form;
 use crate::plan::{Length, Recorder};
@@ -34,7 +34,7 @@ impl Rescaling {
     /// The factor and the offset of all channels; `None` where channels differ.
     fn of_all(&self) -> Option<Function> {
         let (Values::One(slope), Values::One(offset)) = (&self.scale, &self.offset) else { return None };
-        let numbers = Numbers { slope: *slope, offset: *offset, ..Numbers::NONE };
+        let numbers = FunctionNumbers { slope: *slope, offset: *offset, ..FunctionNumbers::NONE };
         Some(Function { activation: Activation::Affine, numbers })
     }
 }

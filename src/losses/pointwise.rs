@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::function::{Domain, Head, LossFunction, Score, Target, check_smoothing};
 use super::recording::Recording;
 use crate::error::Problem;
-use crate::kernels::pointwise_loss::{FORWARD, Function, Record};
+use crate::kernels::pointwise_loss::{FORWARD, PointwiseFunction, Record};
 use crate::kind::Settings;
 use crate::plan::Recorder;
 use crate::shape::Shape;
@@ -23,7 +23,7 @@ const EVEN: Balance = Balance { positive: 1.0, negative: 1.0 };
 fn record(
     rec: &mut Recorder<'_>,
     it: &Recording,
-    function: Function,
+    function: PointwiseFunction,
     [smoothing, delta, gamma]: [f32; 3],
     balance: Balance,
 ) {
@@ -89,39 +89,39 @@ macro_rules! plain_loss {
 
 plain_loss! {
     /// `(output - target)²`, mean over the last axis.
-    MeanSquaredError {}, "MeanSquaredError", Function::SquaredError, Domain::Numbers
+    MeanSquaredError {}, "MeanSquaredError", PointwiseFunction::SquaredError, Domain::Numbers
 }
 
 plain_loss! {
     /// `|output - target|`, mean over the last axis.
-    MeanAbsoluteError {}, "MeanAbsoluteError", Function::AbsoluteError, Domain::Numbers
+    MeanAbsoluteError {}, "MeanAbsoluteError", PointwiseFunction::AbsoluteError, Domain::Numbers
 }
 
 plain_loss! {
     /// `ln cosh(output - target)`, mean over the last axis: half of the square near 0, the distance less `ln 2` far from it.
-    LogCosh {}, "LogCosh", Function::LogCosh, Domain::Numbers
+    LogCosh {}, "LogCosh", PointwiseFunction::LogCosh, Domain::Numbers
 }
 
 plain_loss! {
     /// `output - target · ln(output + 1e-7)`, mean over the last axis. The output is an expected count, above 0; targets are
     /// counts, at least 0.
-    Poisson {}, "Poisson", Function::Poisson, Domain::Counts
+    Poisson {}, "Poisson", PointwiseFunction::Poisson, Domain::Counts
 }
 
 plain_loss! {
     /// `Σ target · ln(target / output)` over the last axis, of two distributions: numbers below 1e-7 count as that, numbers
     /// above 1 as 1. The output holds probabilities, as a softmax gives them.
-    KLDivergence {}, "KLDivergence", Function::KlDivergence, Domain::Probabilities
+    KLDivergence {}, "KLDivergence", PointwiseFunction::KlDivergence, Domain::Probabilities
 }
 
 plain_loss! {
     /// `max(1 - target · output, 0)`, mean over the last axis. Targets are -1 and 1, or 0 and 1, which count as those.
-    Hinge {}, "Hinge", Function::Hinge, Domain::Signs
+    Hinge {}, "Hinge", PointwiseFunction::Hinge, Domain::Signs
 }
 
 plain_loss! {
     /// `max(1 - target · output, 0)²`, mean over the last axis. Targets are -1 and 1, or 0 and 1, which count as those.
-    SquaredHinge {}, "SquaredHinge", Function::SquaredHinge, Domain::Signs
+    SquaredHinge {}, "SquaredHinge", PointwiseFunction::SquaredHinge, Domain::Signs
 }
 
 /// `error² / 2` where `|error| ≤ delta`, else `delta · (|error| - delta / 2)`, mean over the last axis, with
@@ -168,7 +168,7 @@ impl LossFunction for Huber {
     }
 
     fn record(&self, rec: &mut Recorder<'_>, it: &Recording) {
-        record(rec, it, Function::Huber, [0.0, self.delta, 0.0], EVEN);
+        record(rec, it, PointwiseFunction::Huber, [0.0, self.delta, 0.0], EVEN);
     }
 }
 
@@ -206,7 +206,7 @@ impl LossFunction for BinaryCrossentropy {
     }
 
     fn record(&self, rec: &mut Recorder<'_>, it: &Recording) {
-        record(rec, it, Function::BinaryCrossentropy, [self.label_smoothing, 0.0, 0.0], EVEN);
+        record(rec, it, PointwiseFunction::BinaryCrossentropy, [self.label_smoothing, 0.0, 0.0], EVEN);
     }
 }
 
@@ -275,6 +275,6 @@ impl LossFunction for BinaryFocalCrossentropy {
     fn record(&self, rec: &mut Recorder<'_>, it: &Recording) {
         let balanced = Balance { positive: self.alpha, negative: 1.0 - self.alpha };
         let balance = if self.apply_class_balancing { balanced } else { EVEN };
-        record(rec, it, Function::BinaryFocalCrossentropy, [self.label_smoothing, 0.0, self.gamma], balance);
+        record(rec, it, PointwiseFunction::BinaryFocalCrossentropy, [self.label_smoothing, 0.0, self.gamma], balance);
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::function::{MetricFunction, Position, ratio};
 use super::mode::Mode;
-use crate::kernels::pointwise_loss::{Function, Settings as Numbers};
+use crate::kernels::pointwise_loss::{PointwiseFunction, PointwiseSettings};
 use crate::kind::Settings;
 
 /// A mean without settings: its kind, its mode, the number of a position, and what becomes of the mean.
@@ -51,8 +51,8 @@ macro_rules! mean {
 }
 
 /// Mean over the columns of a function of the losses.
-fn of_columns(position: &Position<'_>, function: Function) -> f64 {
-    position.mean(|y, t| function.at(&Numbers::default(), y, t)[0])
+fn of_columns(position: &Position<'_>, function: PointwiseFunction) -> f64 {
+    position.mean(|y, t| function.at(&PointwiseSettings::default(), y, t)[0])
 }
 
 fn cosine(position: &Position<'_>) -> f64 {
@@ -74,7 +74,7 @@ fn categorical_hinge(position: &Position<'_>) -> f64 {
 
 mean! {
     /// Mean of `(output - target)²`.
-    MeanSquaredError {}, "mean_squared_error", Min, |position| of_columns(position, Function::SquaredError)
+    MeanSquaredError {}, "mean_squared_error", Min, |position| of_columns(position, PointwiseFunction::SquaredError)
 }
 
 mean! {
@@ -85,33 +85,36 @@ mean! {
 mean! {
     /// Square root of the mean of `(output - target)²`.
     RootMeanSquaredError {}, "root_mean_squared_error", Min,
-    |position| of_columns(position, Function::SquaredError), f64::sqrt
+    |position| of_columns(position, PointwiseFunction::SquaredError), f64::sqrt
 }
 
 mean! {
     /// Mean of `ln cosh(output - target)`; the name is that of Keras.
-    LogCoshError {}, "logcosh", Min, |position| of_columns(position, Function::LogCosh)
+    LogCoshError {}, "logcosh", Min, |position| of_columns(position, PointwiseFunction::LogCosh)
 }
 
 mean! {
     /// Mean of `output - target · ln(output + 1e-7)`.
-    Poisson {}, "poisson", Min, |position| of_columns(position, Function::Poisson)
+    Poisson {}, "poisson", Min, |position| of_columns(position, PointwiseFunction::Poisson)
 }
 
 mean! {
     /// Mean of `Σ target · ln(target / output)`, of numbers between 1e-7 and 1.
     KLDivergence {}, "kl_divergence", Min,
-    |position| position.pairs().map(|(y, t)| Function::KlDivergence.at(&Numbers::default(), y, t)[0]).sum()
+    |position| {
+        let settings = PointwiseSettings::default();
+        position.pairs().map(|(y, t)| PointwiseFunction::KlDivergence.at(&settings, y, t)[0]).sum()
+    }
 }
 
 mean! {
     /// Mean of `max(1 - target · output, 0)`; a target of 0 counts as -1.
-    Hinge {}, "hinge", Min, |position| of_columns(position, Function::Hinge)
+    Hinge {}, "hinge", Min, |position| of_columns(position, PointwiseFunction::Hinge)
 }
 
 mean! {
     /// Mean of `max(1 - target · output, 0)²`; a target of 0 counts as -1.
-    SquaredHinge {}, "squared_hinge", Min, |position| of_columns(position, Function::SquaredHinge)
+    SquaredHinge {}, "squared_hinge", Min, |position| of_columns(position, PointwiseFunction::SquaredHinge)
 }
 
 mean! {

@@ -39,9 +39,9 @@ macro_rules! functions {
             /// Every activation function, by code.
             pub const ALL: [Self; $count] = [$(Self::$name,)*];
 
-            fn keeps(self) -> Kept {
+            fn keeps(self) -> SlopeSource {
                 match self {
-                    $(Self::$name => Kept::$kept,)*
+                    $(Self::$name => SlopeSource::$kept,)*
                 }
             }
         }
@@ -84,12 +84,12 @@ macro_rules! functions {
 
                 impl Definition for $name {
                     #[inline(always)]
-                    fn value<F: Real>($n: Numbers<F>, $x: F) -> F {
+                    fn value<F: Real>($n: FunctionNumbers<F>, $x: F) -> F {
                         $value
                     }
 
                     #[inline(always)]
-                    fn slope<F: Real>($m: Numbers<F>, $saved: F) -> F {
+                    fn slope<F: Real>($m: FunctionNumbers<F>, $saved: F) -> F {
                         $slope
                     }
                 }
@@ -188,15 +188,15 @@ functions! { 18:
 
 /// Value from which backward computes a slope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum SlopeSource {
     Output,
     Input,
 }
 
 /// A function and its slope, for any float.
 trait Definition {
-    fn value<F: Real>(numbers: Numbers<F>, x: F) -> F;
-    fn slope<F: Real>(numbers: Numbers<F>, saved: F) -> F;
+    fn value<F: Real>(numbers: FunctionNumbers<F>, x: F) -> F;
+    fn slope<F: Real>(numbers: FunctionNumbers<F>, saved: F) -> F;
 }
 
 impl Activation {
@@ -212,13 +212,13 @@ impl Activation {
 
     /// Whether the backward pass must keep the input. If not, the output is enough.
     pub fn slope_needs_input(self) -> bool {
-        self.keeps() == Kept::Input
+        self.keeps() == SlopeSource::Input
     }
 }
 
 /// Parameters of some functions, such as the slope of a leaky ReLU: see [`Activation`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Numbers<F = f32> {
+pub struct FunctionNumbers<F = f32> {
     /// A slope, such as that of the leaky ReLU below 0.
     pub slope: F,
     /// A threshold, or what is added.
@@ -227,19 +227,19 @@ pub struct Numbers<F = f32> {
     pub limit: F,
 }
 
-impl<F: Real> Numbers<F> {
+impl<F: Real> FunctionNumbers<F> {
     fn is_limited(self) -> bool {
         self.limit >= F::of(0.0)
     }
 }
 
-impl Numbers {
+impl FunctionNumbers {
     /// Default values of the constants.
     pub const NONE: Self = Self { slope: 0.0, offset: 0.0, limit: -1.0 };
 
-    fn double(self) -> Numbers<f64> {
+    fn double(self) -> FunctionNumbers<f64> {
         let Self { slope, offset, limit } = self;
-        Numbers { slope: slope.into(), offset: offset.into(), limit: limit.into() }
+        FunctionNumbers { slope: slope.into(), offset: offset.into(), limit: limit.into() }
     }
 }
 
@@ -249,23 +249,23 @@ pub struct Function {
     /// Applied function.
     pub activation: Activation,
     /// Its numbers.
-    pub numbers: Numbers,
+    pub numbers: FunctionNumbers,
 }
 
 impl Function {
     /// A function that needs no number.
     pub const fn plain(activation: Activation) -> Self {
-        Self { activation, numbers: Numbers::NONE }
+        Self { activation, numbers: FunctionNumbers::NONE }
     }
 
     /// A function that needs a slope alone.
     pub const fn sloped(activation: Activation, slope: f32) -> Self {
-        Self { activation, numbers: Numbers { slope, ..Numbers::NONE } }
+        Self { activation, numbers: FunctionNumbers { slope, ..FunctionNumbers::NONE } }
     }
 
     /// Each function with numbers that differ from those left out, for the cases of kernels.
     pub fn examples() -> impl Iterator<Item = Self> {
-        let numbers = Numbers { slope: 0.25, offset: 0.5, limit: 2.0 };
+        let numbers = FunctionNumbers { slope: 0.25, offset: 0.5, limit: 2.0 };
         Activation::ALL.into_iter().map(move |activation| Self { activation, numbers })
     }
 
@@ -280,8 +280,8 @@ impl Function {
     pub fn of_call(call: &Call<'_>) -> Self {
         let [activation, slope, offset, limit] = CONSTANTS;
         let number = |name, default: f32| single(call.constant(name, default.into()));
-        let none = Numbers::NONE;
-        let numbers = Numbers {
+        let none = FunctionNumbers::NONE;
+        let numbers = FunctionNumbers {
             slope: number(slope, none.slope),
             offset: number(offset, none.offset),
             limit: number(limit, none.limit),
@@ -292,8 +292,8 @@ impl Function {
     /// Values of the `override` constants that choose it.
     pub fn constants(self) -> impl Iterator<Item = (&'static str, f64)> {
         let [activation, names @ ..] = CONSTANTS;
-        let of = |Numbers { slope, offset, limit }: Numbers| [slope, offset, limit];
-        let numbers = names.into_iter().zip(of(self.numbers)).zip(of(Numbers::NONE));
+        let of = |FunctionNumbers { slope, offset, limit }: FunctionNumbers| [slope, offset, limit];
+        let numbers = names.into_iter().zip(of(self.numbers)).zip(of(FunctionNumbers::NONE));
         let set = numbers.filter(|((_, number), none)| number.to_bits() != none.to_bits());
         std::iter::once((activation, self.activation.code()))
             .chain(set.map(|((name, number), _)| (name, f64::from(number))))
@@ -301,7 +301,7 @@ impl Function {
 }
 
 widest! {
-    fn activate_all<D: Definition>(numbers: Numbers, values: &mut [f32]) {
+    fn activate_all<D: Definition>(numbers: FunctionNumbers, values: &mut [f32]) {
         for x in values {
             *x = D::value(numbers, *x);
         }
@@ -309,7 +309,7 @@ widest! {
 }
 
 widest! {
-    fn scale_all<D: Definition>(numbers: Numbers, d_x: &mut [f32], dy: &[f32], saved: &[f32]) {
+    fn scale_all<D: Definition>(numbers: FunctionNumbers, d_x: &mut [f32], dy: &[f32], saved: &[f32]) {
         for (d_x, (dy, saved)) in d_x.iter_mut().zip(dy.iter().zip(saved)) {
             *d_x = dy * D::slope(numbers, *saved);
         }
@@ -335,7 +335,7 @@ fn hard_sigmoid<F: Real>(x: F) -> F {
 }
 
 #[inline(always)]
-fn bounded_relu<F: Real>(n: Numbers<F>, x: F) -> F {
+fn bounded_relu<F: Real>(n: FunctionNumbers<F>, x: F) -> F {
     if x <= n.offset {
         // Without a slope 0, also of minus infinity.
         if n.slope > F::of(0.0) { n.slope * (x - n.offset) } else { F::of(0.0) }
@@ -408,8 +408,10 @@ mod tests {
     /// Backward reads the output, so a value beside a kink passes its gradient where forward passed the value.
     #[test]
     fn beside_a_kink_backward_is_on_the_side_of_forward() {
-        let relu6 =
-            Function { activation: Activation::BoundedRelu, numbers: Numbers { slope: 0.0, offset: 0.0, limit: 6.0 } };
+        let relu6 = Function {
+            activation: Activation::BoundedRelu,
+            numbers: FunctionNumbers { slope: 0.0, offset: 0.0, limit: 6.0 },
+        };
         for (function, end) in [(relu6, 6.0), (Function::plain(Activation::Relu), f32::INFINITY)] {
             let kinks = [-f32::MIN_POSITIVE, -0.0, 0.0, f32::MIN_POSITIVE, 6.0_f32.next_down(), 6.0, 6.0_f32.next_up()];
             let mut y = kinks;
@@ -458,7 +460,7 @@ mod tests {
 
     #[test]
     fn constants_give_the_function_back() {
-        let bounded = Numbers { limit: 6.0, ..Numbers::NONE };
+        let bounded = FunctionNumbers { limit: 6.0, ..FunctionNumbers::NONE };
         let bounded = Function { activation: Activation::BoundedRelu, numbers: bounded };
         for function in Function::examples().chain([bounded, Function::plain(Activation::Relu)]) {
             let constants: Vec<_> = function.constants().collect();

@@ -181,7 +181,7 @@ pub fn flops(kernel: &Kernel, params: &[u32]) -> Option<f64> {
 
 /// The sizes and constants of a call.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct AttentionSizes {
     params: Params,
     rows: usize,
     heads: usize,
@@ -196,7 +196,7 @@ struct Sizes {
     drops: bool,
 }
 
-impl Sizes {
+impl AttentionSizes {
     fn of_call(call: &Call<'_>) -> Self {
         let params: Params = call.params();
         let is = |name| call.constant(name, 0.0) != 0.0;

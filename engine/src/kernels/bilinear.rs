@@ -42,12 +42,12 @@ pub static BACKWARD: Kernel =
 
 /// One axis: places of the input, and places of the output for each of them.
 #[derive(Clone, Copy, Debug)]
-struct Axis {
+struct BilinearAxis {
     size: usize,
     factor: usize,
 }
 
-impl Axis {
+impl BilinearAxis {
     fn out(self) -> usize {
         self.size * self.factor
     }
@@ -67,8 +67,8 @@ impl Axis {
 #[derive(Clone, Copy, Debug)]
 struct Picture {
     rows: usize,
-    high: Axis,
-    wide: Axis,
+    high: BilinearAxis,
+    wide: BilinearAxis,
     channels: usize,
 }
 
@@ -77,8 +77,8 @@ impl Picture {
         let params: Params = call.params();
         Self {
             rows: index(params.rows),
-            high: Axis { size: index(params.in_h), factor: index(params.factor_h) },
-            wide: Axis { size: index(params.in_w), factor: index(params.factor_w) },
+            high: BilinearAxis { size: index(params.in_h), factor: index(params.factor_h) },
+            wide: BilinearAxis { size: index(params.in_w), factor: index(params.factor_w) },
             channels: index(params.channels),
         }
     }

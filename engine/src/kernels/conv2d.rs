@@ -11,10 +11,10 @@ use super::rounding::single;
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
 
-use sizes::Sizes;
+use sizes::ConvSizes;
 
 pub use super::product::splits;
-pub use sizes::{Form, Params, Record};
+pub use sizes::{ConvForm, Params, Record};
 
 /// Constants of the convolution and of its gradient by the inputs, which is the transposed convolution, too.
 const CONSTANTS: &[&str] =
@@ -22,7 +22,7 @@ const CONSTANTS: &[&str] =
 
 /// `y = act(conv(x, w) + bias)`; `x [rows, in_h, in_w, in_c]`, `w [k_h, k_w, in_c / groups, out_c]`.
 ///
-/// Grid: [`Params::forward_grid`]. Constants: those of [`Form`] and of [`Function`]; `USE_BIAS` 0 leaves `bias` unread.
+/// Grid: [`Params::forward_grid`]. Constants: those of [`ConvForm`] and of [`Function`]; `USE_BIAS` 0 leaves `bias` unread.
 pub static FORWARD: Kernel = Kernel {
     stem: "conv2d",
     entry: "forward",
@@ -44,7 +44,7 @@ pub static FORWARD: Kernel = Kernel {
 /// The gradient with respect to `x`, from `dy [rows, out_h, out_w, out_c]`; with `USE_BIAS` 1, which adds `bias [in_c]`, the
 /// transposed convolution of `dy`.
 ///
-/// Grid: [`Params::backward_input_grid`]. Constants: those of [`Form`] and of [`Function`]; `USE_BIAS`, 0 unless set: then
+/// Grid: [`Params::backward_input_grid`]. Constants: those of [`ConvForm`] and of [`Function`]; `USE_BIAS`, 0 unless set: then
 /// `bias` is not read, and may be any buffer.
 pub static BACKWARD_INPUT: Kernel = Kernel {
     stem: "conv2d_backward_input",
@@ -67,7 +67,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
 /// The gradient with respect to `w`, as partial sums over parts of the pixels:
 /// `[splits, k_h k_w in_c / groups, out_c]`.
 ///
-/// Grid: [`Params::backward_weights_grid`]. Constants: those of [`Form`].
+/// Grid: [`Params::backward_weights_grid`]. Constants: those of [`ConvForm`].
 pub static BACKWARD_WEIGHTS: Kernel = Kernel {
     stem: "conv2d_backward_weights",
     entry: "backward_weights",
@@ -93,7 +93,7 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS]
 const TOLERANCE: f32 = 1e-5;
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = ConvSizes::of_call(call);
     let (x, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
     let function = Function::of_call(call);
     let use_bias = call.constant("USE_BIAS", 1.0) != 0.0;
@@ -112,7 +112,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = ConvSizes::of_call(call);
     let (dy, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
     let function = Function::of_call(call);
     let use_bias = call.constant("USE_BIAS", 0.0) != 0.0;
@@ -134,7 +134,7 @@ fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = ConvSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
     let slabs = Slabs::new(s.pixels(), s.splits);
     for (place, result) in outputs[0].iter_mut().enumerate().take(s.splits * s.patch() * s.out_c) {
@@ -160,7 +160,7 @@ mod tests {
     /// Convolution written another way: over an image with its zeros written out.
     fn convolve((p, form): &Geometry, x: &[f32], w: &[f32]) -> Vec<f64> {
         let constants: Vec<_> = form.constants().collect();
-        let s = Sizes::of_call(&Call { params: &p.words(), constants: &constants, inputs: &[] });
+        let s = ConvSizes::of_call(&Call { params: &p.words(), constants: &constants, inputs: &[] });
         let (high, wide) = (s.in_h + 2 * s.k_h * s.dilation[0], s.in_w + 2 * s.k_w * s.dilation[1]);
         let mut y = Vec::new();
         for image in x.chunks(s.in_h * s.in_w * s.in_c) {

@@ -145,7 +145,7 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS]
 const TOLERANCE: f32 = 1e-5;
 
 /// [`Params`] with plain sizes.
-struct Sizes {
+struct DenseSizes {
     m: usize,
     n: usize,
     k: usize,
@@ -158,7 +158,7 @@ struct Sizes {
     splits: usize,
 }
 
-impl Sizes {
+impl DenseSizes {
     fn of_call(call: &Call<'_>) -> Self {
         let p: Params = call.params();
         Self {
@@ -187,7 +187,7 @@ impl Sizes {
 }
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DenseSizes::of_call(call);
     let (x, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
     let function = Function::of_call(call);
     let use_bias = call.constant("USE_BIAS", 1.0) != 0.0;
@@ -205,7 +205,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DenseSizes::of_call(call);
     let (dy, w) = (call.inputs[0], call.inputs[1]);
     for row in 0..s.m {
         for column in 0..s.n {
@@ -218,7 +218,7 @@ fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DenseSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
     let slabs = Slabs::new(s.k, s.splits);
     for split in 0..s.splits {
@@ -236,20 +236,20 @@ fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DenseSizes::of_call(call);
     let y = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
     let epilogue = Epilogue::of_call(call, call.inputs[2], s.n);
     multiply(s.a(call, s.m, s.k), s.b(call, s.k, s.n), y, epilogue);
 }
 
 fn backward_input_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DenseSizes::of_call(call);
     let d_x = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
     multiply(s.a(call, s.m, s.k), s.b(call, s.n, s.k).reversed_axes(), d_x, Epilogue::NONE);
 }
 
 fn backward_weights_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DenseSizes::of_call(call);
     let (x, dy) = (s.a(call, s.k, s.m), s.b(call, s.k, s.n));
     if s.splits == 1 {
         let dw = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);

@@ -12,7 +12,7 @@ use super::family::family;
 use super::parallel::Slabs;
 use super::rounding::single;
 use super::{Call, Kernel};
-use sizes::Sizes;
+use sizes::DepthwiseSizes;
 
 pub use sizes::{Params, Record, splits};
 
@@ -57,7 +57,7 @@ pub static BACKWARD_WEIGHTS: Kernel = kernel(
 );
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DepthwiseSizes::of_call(call);
     let [x, w, bias] = [0, 1, 2].map(|input: usize| call.inputs[input]);
     let function = Function::of_call(call);
     let use_bias = call.constant("USE_BIAS", 1.0) != 0.0;
@@ -73,7 +73,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DepthwiseSizes::of_call(call);
     let (dy, w) = (call.inputs[0], call.inputs[1]);
     let mut d_x = vec![0.0f64; s.rows * s.in_h * s.in_w * s.channels];
     for pixel in 0..s.rows * s.out_h * s.out_w {
@@ -87,7 +87,7 @@ fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DepthwiseSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
     let slabs = Slabs::new(s.rows * s.out_h, s.splits);
     for split in 0..s.splits {
@@ -114,7 +114,7 @@ mod tests {
 
     /// Depthwise convolution written another way: each channel alone, over an image with its zeros written out.
     fn convolve(p: &Params, x: &[f32], w: &[f32]) -> Vec<f64> {
-        let s = Sizes::of_call(&Call { params: &p.words(), constants: &[], inputs: &[] });
+        let s = DepthwiseSizes::of_call(&Call { params: &p.words(), constants: &[], inputs: &[] });
         let (high, wide) = (s.in_h + 4 * s.k_h * s.dilation[0], s.in_w + 4 * s.k_w * s.dilation[1]);
         let mut y = Vec::new();
         for (row, oy, ox, c, m) in places([s.rows, s.out_h, s.out_w, s.channels, s.multiplier]) {

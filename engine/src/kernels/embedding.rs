@@ -71,7 +71,7 @@ pub fn splits(elements: usize) -> u32 {
 }
 
 /// [`Params`] with plain sizes.
-struct Sizes {
+struct EmbeddingSizes {
     positions: usize,
     cols: usize,
     first: usize,
@@ -80,7 +80,7 @@ struct Sizes {
     splits: usize,
 }
 
-impl Sizes {
+impl EmbeddingSizes {
     fn of_call(call: &Call<'_>) -> Self {
         let p: Params = call.params();
         let [positions, cols, first] = [p.positions, p.cols, p.first].map(index);
@@ -95,7 +95,7 @@ impl Sizes {
 }
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     let (ids, table) = (call.inputs[0], call.inputs[1]);
     for (p, y) in outputs[0].chunks_mut(s.cols).enumerate().take(s.positions) {
         for (col, y) in y.iter_mut().enumerate() {
@@ -107,7 +107,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     let (ids, table) = (call.inputs[0], call.inputs[1]);
     parallel::rows(&mut outputs[0][..s.positions * s.cols], s.cols, |first, y| {
         for (y, id) in y.chunks_exact_mut(s.cols).zip(&ids[first..]) {
@@ -119,7 +119,7 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn link_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     let id = |p: usize| class(call.inputs[0][p], s.vocabulary);
     for split in 0..s.splits {
         let slab = Slabs::new(s.positions, s.splits).range(split);
@@ -138,7 +138,7 @@ fn word(distance: usize, is_first: bool) -> f32 {
 }
 
 fn link_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     let (ids, len) = (&call.inputs[0][..s.positions], s.positions.div_ceil(s.splits).max(1));
     parallel::slabs(&mut outputs[0][..s.positions], len, s.positions, |split, links| {
         let ids = &ids[split * len..][..links.len()];
@@ -154,17 +154,17 @@ fn link_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn clear_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     outputs[0].iter_mut().take(s.splits * s.rows * s.cols).for_each(|value| *value = 0.0);
 }
 
 fn clear_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     parallel::chunks(&mut outputs[0][..s.splits * s.rows * s.cols], |_, values| values.fill(0.0));
 }
 
 fn backward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     let [ids, chain, dy] = [call.inputs[0], call.inputs[1], call.inputs[2]];
     let links = |p: usize| chain[p].to_bits();
     let len = s.positions.div_ceil(s.splits).max(1);
@@ -182,7 +182,7 @@ fn backward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = EmbeddingSizes::of_call(call);
     let [ids, chain, dy] = [call.inputs[0], call.inputs[1], call.inputs[2]];
     let partials = &mut outputs[0][..s.splits * s.rows * s.cols];
     parallel::slabs(partials, s.rows * s.cols, s.positions * s.cols, |split, partial| {

@@ -122,12 +122,12 @@ fn broken(len: usize) -> Vec<f32> {
 }
 
 /// Values of so many elements.
-type Values = fn(usize) -> Vec<f32>;
+type ValueMaker = fn(usize) -> Vec<f32>;
 
 fn each_size(count: fn([u32; 3]) -> u32, buffers: impl Fn(Case, [usize; 3], Vec<f32>) -> Case) -> Vec<Case> {
-    let fills: [(&str, Values); 3] =
+    let fills: [(&str, ValueMaker); 3] =
         [("normal", |len| Fill::Normal(len).values(1)), ("ties", tied), ("with NaN", broken)];
-    let case = |size: [u32; 3], (label, fill): (&str, Values)| {
+    let case = |size: [u32; 3], (label, fill): (&str, ValueMaker)| {
         let [rows, positions, channels] = size;
         let params = Params { rows, positions, channels };
         let case = Case::elements(format!("{size:?}, {label}"), params.words(), count(size));

@@ -95,7 +95,7 @@ pub fn grid(groups: usize, size: usize) -> (Grid, (&'static str, f64)) {
 
 /// The sizes of a call, as indices.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct GroupNormSizes {
     items: usize,
     positions: usize,
     groups: usize,
@@ -104,7 +104,7 @@ struct Sizes {
     splits: usize,
 }
 
-impl Sizes {
+impl GroupNormSizes {
     fn of(params: &Params) -> Self {
         let [items, positions, groups, width, splits] =
             [params.items, params.positions, params.groups, params.width, params.splits].map(index);

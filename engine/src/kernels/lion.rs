@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::family::family;
 use super::real::Real;
-use super::update::{INPUTS, Row, apply, cases_of, real, update_params};
+use super::update::{INPUTS, UpdateCase, apply, cases_of, real, update_params};
 use super::{Call, Kernel};
 
 update_params! {
@@ -50,7 +50,7 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 fn cases() -> Vec<Case> {
     cases_of(&[Fill::Normal], |row| {
-        let Row { len, weight_decay, .. } = row;
+        let UpdateCase { len, weight_decay, .. } = row;
         Params { len, learning_rate: 0.01, weight_decay, beta_1: 0.9, beta_2: 0.99 }.words()
     })
 }

@@ -7,7 +7,7 @@ use super::family::family;
 use super::rounding::{index, single};
 use super::{Call, Kernel, parallel};
 
-pub use alignment::{Alignment, Recorded};
+pub use alignment::{Alignment, MergeArguments};
 
 crate::params! {
     /// Elements of the result.
@@ -143,7 +143,7 @@ pub static BACKWARD: Kernel = kernel(
 
 /// One axis of the result, or one that is summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Axis {
+struct MergedAxis {
     /// Its length; 1 where it is summed.
     size: usize,
     /// Terms that are summed; 1 where it is an axis of the result.
@@ -155,8 +155,8 @@ struct Axis {
 }
 
 impl Params {
-    fn axes(&self) -> [Axis; MOST_AXES] {
-        let axis = |size, count, a, b| Axis { size: index(size), count: index(count), a: index(a), b: index(b) };
+    fn axes(&self) -> [MergedAxis; MOST_AXES] {
+        let axis = |size, count, a, b| MergedAxis { size: index(size), count: index(count), a: index(a), b: index(b) };
         [
             axis(self.size_1, self.count_1, self.a_1, self.b_1),
             axis(self.size_2, self.count_2, self.a_2, self.b_2),

@@ -8,7 +8,7 @@ use super::family::family;
 use super::rounding::{double, index, single};
 use super::{Call, Kernel, parallel};
 
-pub use functions::{Function, Settings};
+pub use functions::{PointwiseFunction, PointwiseSettings};
 
 crate::params! {
     /// Rows, each a position of a sample: the batch's rows times `positions`.
@@ -41,9 +41,9 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD];
 
 /// `predictions [rows, cols]`, `targets [rows, cols]`, `sample_weights` → `report [rows, 2]`, `gradient [rows, cols]`.
 ///
-/// `report` holds the weighted loss (without `scale`), a mean over the columns (a sum for [`Function::KlDivergence`]), and
+/// `report` holds the weighted loss (without `scale`), a mean over the columns (a sum for [`PointwiseFunction::KlDivergence`]), and
 /// the score without weight: the mean absolute error, or the part of the columns on the right side of 0 for functions
-/// of which [`Function::counts_hits`]. A row of weight 0 gives loss and gradient 0, whatever it holds.
+/// of which [`PointwiseFunction::counts_hits`]. A row of weight 0 gives loss and gradient 0, whatever it holds.
 /// Constants: `LOSS` is the function's code, `LANES` is [`lanes`](super::lanes)`(cols)`. Grid: `Elements(rows * LANES)`. Source: Keras 3's losses
 /// of these names.
 pub static FORWARD: Kernel = kernel(
@@ -55,8 +55,8 @@ pub static FORWARD: Kernel = kernel(
 );
 
 impl Params {
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> PointwiseSettings {
+        PointwiseSettings {
             smoothing: self.smoothing.into(),
             delta: self.delta.into(),
             gamma: self.gamma.into(),
@@ -68,9 +68,9 @@ impl Params {
 
 /// Writes the gradient of a row, and gives its report.
 fn row_of(call: &Call<'_>, params: &Params, row: usize, gradient: &mut [f32]) -> [f32; 2] {
-    let (function, settings, cols) = (Function::of_call(call), params.settings(), index(params.cols));
+    let (function, settings, cols) = (PointwiseFunction::of_call(call), params.settings(), index(params.cols));
     let weight = f64::from(call.inputs[2][row / index(params.positions)]);
-    let count = if function == Function::KlDivergence { 1.0 } else { double(cols) };
+    let count = if function == PointwiseFunction::KlDivergence { 1.0 } else { double(cols) };
     let step = weight * f64::from(params.scale) / count;
     let pairs = call.inputs[0][row * cols..].iter().zip(&call.inputs[1][row * cols..]);
     let (mut loss, mut score) = (0.0, 0.0);
@@ -107,7 +107,7 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 mod tests {
     use super::*;
 
-    fn run(function: Function, predictions: &[f32], targets: &[f32], weights: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    fn run(function: PointwiseFunction, predictions: &[f32], targets: &[f32], weights: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let (rows, cols) = (weights.len(), predictions.len() / weights.len());
         let [n_rows, n_cols] = [rows, cols].map(|count| u32::try_from(count).unwrap());
         let params = cases::params([n_rows, n_cols, 1], 0.5).words();
@@ -124,11 +124,12 @@ mod tests {
 
     #[test]
     fn two_rows_by_hand() {
-        let (report, gradient) = run(Function::SquaredError, &[1.0, 2.0, 3.0, 4.0], &[0.0, 4.0, 3.0, 4.0], &[2.0, 0.0]);
+        let (report, gradient) =
+            run(PointwiseFunction::SquaredError, &[1.0, 2.0, 3.0, 4.0], &[0.0, 4.0, 3.0, 4.0], &[2.0, 0.0]);
         // (1 + 4) / 2 * 2; (1 + 2) / 2; 2 * difference / 2 * 2 * 0.5
         assert_eq!(report, [5.0, 1.5, 0.0, 0.0]);
         assert_eq!(gradient, [1.0, -2.0, 0.0, 0.0]);
-        let (report, gradient) = run(Function::Hinge, &[0.5, -3.0], &[0.0, -1.0], &[1.0]);
+        let (report, gradient) = run(PointwiseFunction::Hinge, &[0.5, -3.0], &[0.0, -1.0], &[1.0]);
         // (1.5 + 0) / 2, one of two on its side; +1 / 2 * 0.5
         assert_eq!(report, [0.75, 0.5]);
         assert_eq!(gradient, [0.25, 0.0]);
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn weight_zero_hides_what_is_not_finite_and_nothing_else_does() {
-        for function in Function::ALL {
+        for function in PointwiseFunction::ALL {
             let values = [f32::NAN, 0.5];
             let (report, gradient) = run(function, &values, &[1.0, 0.0], &[0.0]);
             assert_eq!((report[0], gradient.as_slice()), (0.0, [0.0, 0.0].as_slice()), "{function:?}");

@@ -113,7 +113,7 @@ pub static BACKWARD_GLOBAL_AVERAGE: Kernel = kernel(
 
 /// The sizes of a call, as indices.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct PoolingSizes {
     rows: usize,
     channels: usize,
     /// Height and width of the input.
@@ -125,7 +125,7 @@ struct Sizes {
     pad: [usize; 2],
 }
 
-impl Sizes {
+impl PoolingSizes {
     fn of(params: &Params) -> Self {
         Self {
             rows: index(params.rows),
@@ -169,9 +169,9 @@ impl Sizes {
 }
 
 /// Rows, height and width, channels, window, stride, padding before and after.
-type Size = (u32, [u32; 2], u32, [u32; 2], [u32; 2], [[u32; 2]; 2]);
+type PoolingCase = (u32, [u32; 2], u32, [u32; 2], [u32; 2], [[u32; 2]; 2]);
 
-const SIZES: [Size; 8] = [
+const SIZES: [PoolingCase; 8] = [
     (1, [1, 1], 1, [1, 1], [1, 1], [[0, 0], [0, 0]]),
     (2, [4, 4], 3, [2, 2], [2, 2], [[0, 0], [0, 0]]),
     (1, [7, 9], 65, [3, 3], [2, 2], [[1, 1], [1, 1]]),
@@ -182,7 +182,7 @@ const SIZES: [Size; 8] = [
     (6, [33, 33], 17, [3, 3], [2, 2], [[1, 1], [1, 1]]),
 ];
 
-fn each_size(count: fn(&Sizes) -> usize, buffers: impl Fn(Case, &Sizes) -> Case) -> Vec<Case> {
+fn each_size(count: fn(&PoolingSizes) -> usize, buffers: impl Fn(Case, &PoolingSizes) -> Case) -> Vec<Case> {
     SIZES
         .map(|(rows, input, channels, pool, stride, [before, after])| {
             let out = |axis: usize| (input[axis] + before[axis] + after[axis] - pool[axis]) / stride[axis] + 1;
@@ -200,7 +200,7 @@ fn each_size(count: fn(&Sizes) -> usize, buffers: impl Fn(Case, &Sizes) -> Case)
                 pad_top: before[0],
                 pad_left: before[1],
             };
-            let sizes = Sizes::of(&params);
+            let sizes = PoolingSizes::of(&params);
             let label = format!("{rows} x {input:?} x {channels}, window {pool:?}, stride {stride:?}, pad {before:?}");
             let grid = crate::size::Grid::Elements(super::whole(count(&sizes)));
             buffers(Case::new(label, params.words(), grid), &sizes)
@@ -208,11 +208,11 @@ fn each_size(count: fn(&Sizes) -> usize, buffers: impl Fn(Case, &Sizes) -> Case)
         .into()
 }
 
-fn all_in(sizes: &Sizes) -> usize {
+fn all_in(sizes: &PoolingSizes) -> usize {
     sizes.rows * sizes.in_len()
 }
 
-fn all_out(sizes: &Sizes) -> usize {
+fn all_out(sizes: &PoolingSizes) -> usize {
     sizes.rows * sizes.out_len()
 }
 

@@ -113,7 +113,7 @@ pub static BACKWARD_SIMPLE: Kernel = kernel(
 );
 
 /// [`Params`] as plain sizes, with the values of the constants.
-struct Step {
+struct RecurrentStep {
     rows: usize,
     units: usize,
     steps: usize,
@@ -128,7 +128,7 @@ struct Step {
     has_bias: bool,
 }
 
-impl Step {
+impl RecurrentStep {
     fn of_call(call: &Call<'_>) -> Self {
         let p: Params = call.params();
         let some = |word: u32| (word != NONE).then_some(index(word));

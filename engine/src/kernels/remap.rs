@@ -127,14 +127,14 @@ pub fn joined(axes: &[Axis]) -> Vec<Axis> {
 
 /// Arguments of a layer's recording: `Params`, and the constants.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RemapArguments {
     /// `Params`.
     pub params: Record,
     /// The constants.
     pub constants: [(&'static str, f64); 1],
 }
 
-impl Recorded {
+impl RemapArguments {
     /// For axes of `y`, the outermost first; `first` is the element of a row of `x` that comes first, and `x_rows` that
     /// row's length. `None` if there are too many axes even after neighbours are merged.
     pub fn new(axes: &[Axis], first: usize, x_rows: usize) -> Option<Self> {
@@ -239,7 +239,7 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 fn cases() -> Vec<Case> {
     let case = |label: &str, rows: u32, axes: &[Axis], (first, x_len): (usize, usize)| {
-        let recorded = Recorded::new(axes, first, x_len)?;
+        let recorded = RemapArguments::new(axes, first, x_len)?;
         let words: Vec<Word> = recorded.params.into();
         let scalars = Scalars { rows, ..Scalars::default() };
         let params: Vec<u32> = words.into_iter().map(|word| word.bits(&scalars)).collect();
@@ -285,7 +285,8 @@ mod tests {
         assert_eq!(joined(&[columns, full(3, 1)]), [Axis { size: 18, stride: 1, before: 3, extent: 12 }]);
         assert_eq!(joined(&[full(2, 12), columns, full(3, 1)]).len(), 2);
         assert!(
-            Recorded::new(&[full(2, 1), full(2, 2), full(2, 4), full(2, 8), full(2, 16), full(2, 32)], 0, 64).is_none()
+            RemapArguments::new(&[full(2, 1), full(2, 2), full(2, 4), full(2, 8), full(2, 16), full(2, 32)], 0, 64)
+                .is_none()
         );
     }
 
@@ -293,7 +294,7 @@ mod tests {
     fn a_picture_is_padded_by_hand() {
         let axes =
             [Axis { size: 3, stride: 2, before: 1, extent: 1 }, Axis { size: 4, stride: 1, before: 0, extent: 2 }];
-        let words: Vec<Word> = Recorded::new(&axes, 0, 2).unwrap().params.into();
+        let words: Vec<Word> = RemapArguments::new(&axes, 0, 2).unwrap().params.into();
         let scalars = Scalars { rows: 1, ..Scalars::default() };
         let params: Vec<u32> = words.into_iter().map(|word| word.bits(&scalars)).collect();
         for run in [forward_twin, forward_fast] {

@@ -3,7 +3,7 @@
 use super::cases::{Case, Fill};
 use super::family::family;
 use super::real::Real;
-use super::update::{Element, INPUTS, apply, cases_of, real, update_params};
+use super::update::{INPUTS, UpdatedParameter, apply, cases_of, real, update_params};
 use super::{Call, Kernel};
 
 update_params! {
@@ -44,7 +44,7 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let [rate, rho, momentum] = [params.learning_rate, params.rho, params.momentum].map(real::<F>);
     let [epsilon, outer_epsilon, l2_decay] = [params.epsilon, params.outer_epsilon, params.l2_decay].map(real::<F>);
     let (rest, zero) = (F::of(1.0) - rho, F::of(0.0));
-    let slope = |it: Element<F>| it.with_l2(l2_decay);
+    let slope = |it: UpdatedParameter<F>| it.with_l2(l2_decay);
     let follow = |mean: F, value: F| (rho * mean + rest * value).normal();
     let change =
         |g: F, square: F, mean: F| rate * g / (((square - mean * mean).max(zero) + epsilon).sqrt() + outer_epsilon);

@@ -72,12 +72,12 @@ pub static FORWARD_FOCAL: Kernel = kernel(
 
 /// Predictions and targets of a row.
 #[derive(Clone, Copy)]
-struct Row<'a> {
+struct LossRow<'a> {
     predictions: &'a [f32],
     targets: &'a [f32],
 }
 
-impl Row<'_> {
+impl LossRow<'_> {
     fn pairs(&self) -> impl Iterator<Item = (f64, f64)> {
         self.predictions.iter().zip(self.targets).map(|(y, t)| (f64::from(*y), f64::from(*t)))
     }
@@ -94,9 +94,9 @@ impl Row<'_> {
 }
 
 /// Loss and score of a row; slopes go into the slice.
-type Loss = fn(params: &Params, row: Row<'_>, slopes: &mut [f64]) -> [f64; 2];
+type RowLoss = fn(params: &Params, row: LossRow<'_>, slopes: &mut [f64]) -> [f64; 2];
 
-fn cosine(_params: &Params, row: Row<'_>, slopes: &mut [f64]) -> [f64; 2] {
+fn cosine(_params: &Params, row: LossRow<'_>, slopes: &mut [f64]) -> [f64; 2] {
     let sum = |f: fn(f64, f64) -> f64| row.pairs().map(|(y, t)| f(y, t)).sum::<f64>();
     let length = sum(|y, _| y * y).sqrt();
     let (y_factor, t_factor) = (1.0 / length.max(EPSILON), 1.0 / sum(|_, t| t * t).sqrt().max(EPSILON));
@@ -108,7 +108,7 @@ fn cosine(_params: &Params, row: Row<'_>, slopes: &mut [f64]) -> [f64; 2] {
     [-cosine, sum(|y, t| (y - t).abs()) / double(slopes.len())]
 }
 
-fn hinge(_params: &Params, row: Row<'_>, slopes: &mut [f64]) -> [f64; 2] {
+fn hinge(_params: &Params, row: LossRow<'_>, slopes: &mut [f64]) -> [f64; 2] {
     let product: f64 = row.pairs().map(|(y, t)| t * y).sum();
     let others = || row.predictions.iter().zip(row.targets).map(|(y, t)| (1.0 - t) * y);
     let largest = others().fold(f32::MIN, f32::max);
@@ -124,7 +124,7 @@ fn hinge(_params: &Params, row: Row<'_>, slopes: &mut [f64]) -> [f64; 2] {
     [if product.is_nan() { product } else { margin.max(0.0) }, row.rank()]
 }
 
-fn focal(params: &Params, row: Row<'_>, slopes: &mut [f64]) -> [f64; 2] {
+fn focal(params: &Params, row: LossRow<'_>, slopes: &mut [f64]) -> [f64; 2] {
     let (smoothing, alpha, gamma) = (f64::from(params.smoothing), f64::from(params.alpha), f64::from(params.gamma));
     let largest = row.predictions.iter().copied().fold(f32::MIN, f32::max);
     let exponential = |y: f64| (y - f64::from(largest)).exp();
@@ -146,20 +146,20 @@ fn focal(params: &Params, row: Row<'_>, slopes: &mut [f64]) -> [f64; 2] {
 }
 
 /// Writes the gradient of a row, and gives its report.
-fn row_of(call: &Call<'_>, params: &Params, at: usize, gradient: &mut [f32], loss: Loss) -> [f32; 2] {
+fn row_of(call: &Call<'_>, params: &Params, at: usize, gradient: &mut [f32], loss: RowLoss) -> [f32; 2] {
     let cols = index(params.cols);
     let of_row = |values: &'_ [f32]| at * cols..values.len().min((at + 1) * cols);
     let [predictions, targets] = [call.inputs[0], call.inputs[1]].map(|values| &values[of_row(values)]);
     let weight = f64::from(call.inputs[2][at / index(params.positions)]);
     let mut slopes = vec![0.0; cols];
-    let [value, score] = loss(params, Row { predictions, targets }, &mut slopes);
+    let [value, score] = loss(params, LossRow { predictions, targets }, &mut slopes);
     for (gradient, slope) in gradient.iter_mut().zip(slopes) {
         *gradient = if weight == 0.0 { 0.0 } else { single(slope * weight * f64::from(params.scale)) };
     }
     [if weight == 0.0 { 0.0 } else { single(value * weight) }, single(score)]
 }
 
-fn each_row(call: &Call<'_>, outputs: &mut [&mut [f32]], loss: Loss) {
+fn each_row(call: &Call<'_>, outputs: &mut [&mut [f32]], loss: RowLoss) {
     let params: Params = call.params();
     let cols = index(params.cols);
     for row in 0..index(params.rows) {
@@ -168,7 +168,7 @@ fn each_row(call: &Call<'_>, outputs: &mut [&mut [f32]], loss: Loss) {
     }
 }
 
-fn in_parallel(call: &Call<'_>, outputs: &mut [&mut [f32]], loss: Loss) {
+fn in_parallel(call: &Call<'_>, outputs: &mut [&mut [f32]], loss: RowLoss) {
     let params: Params = call.params();
     let (rows, cols) = (index(params.rows), index(params.cols));
     let [report, gradient] = outputs else { return };

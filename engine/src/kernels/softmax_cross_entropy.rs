@@ -55,12 +55,12 @@ pub static FORWARD_DENSE: Kernel = kernel(
 );
 
 /// A row's logits, where its target stands, and its weight.
-struct Row<'a> {
+struct LogitsRow<'a> {
     logits: &'a [f32],
     weight: f32,
 }
 
-impl<'a> Row<'a> {
+impl<'a> LogitsRow<'a> {
     fn of(call: &Call<'a>, params: &Params, row: usize) -> Self {
         let cols = index(params.cols);
         let logits = &call.inputs[0][row * cols..(row + 1) * cols];
@@ -94,7 +94,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let cols = index(params.cols);
     for row in 0..index(params.rows) {
         let true_col = class(call.inputs[1][row], cols);
-        row_twin(&params, row, &Row::of(call, &params, row), &one_hot(true_col, cols), outputs);
+        row_twin(&params, row, &LogitsRow::of(call, &params, row), &one_hot(true_col, cols), outputs);
     }
 }
 
@@ -103,11 +103,11 @@ fn forward_dense_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let cols = index(params.cols);
     for row in 0..index(params.rows) {
         let targets = &call.inputs[1][row * cols..(row + 1) * cols];
-        row_twin(&params, row, &Row::of(call, &params, row), targets, outputs);
+        row_twin(&params, row, &LogitsRow::of(call, &params, row), targets, outputs);
     }
 }
 
-fn row_twin(params: &Params, at: usize, row: &Row<'_>, targets: &[f32], outputs: &mut [&mut [f32]]) {
+fn row_twin(params: &Params, at: usize, row: &LogitsRow<'_>, targets: &[f32], outputs: &mut [&mut [f32]]) {
     let (cols, weight, smoothing) = (row.logits.len(), f64::from(row.weight), f64::from(params.smoothing));
     let gradient = &mut outputs[1][at * cols..(at + 1) * cols];
     let shift = f64::from(row.largest());
@@ -169,13 +169,13 @@ fn exponentials(logits: &[f32], output: &mut [f32]) -> (f32, f32) {
 fn each_row(
     call: &Call<'_>,
     outputs: &mut [&mut [f32]],
-    f: impl Fn(usize, &Row<'_>, &mut [f32]) -> (f32, usize) + Sync,
+    f: impl Fn(usize, &LogitsRow<'_>, &mut [f32]) -> (f32, usize) + Sync,
 ) {
     let params: Params = call.params();
     let (rows, cols) = (index(params.rows), index(params.cols));
     let [report, gradient] = outputs else { return };
     parallel::row_pairs((&mut report[..2 * rows], 2), (&mut gradient[..rows * cols], cols), |at, report, gradient| {
-        let row = Row::of(call, &params, at);
+        let row = LogitsRow::of(call, &params, at);
         let (loss, true_col) = f(at, &row, gradient);
         report[0] = loss * row.weight;
         report[1] = row.rank(true_col);

@@ -33,7 +33,7 @@ pub(super) use update_params;
 /// The first fields of the `Params` of every update.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Common {
+struct CommonParams {
     len: u32,
     learning_rate: f32,
     weight_decay: f32,
@@ -41,7 +41,7 @@ struct Common {
 
 /// A parameter in a step.
 #[derive(Clone, Copy)]
-pub(super) struct Element<F> {
+pub(super) struct UpdatedParameter<F> {
     old_w: F,
     /// The parameter less its weight decay.
     pub w: F,
@@ -49,7 +49,7 @@ pub(super) struct Element<F> {
     pub g: F,
 }
 
-impl<F: Real> Element<F> {
+impl<F: Real> UpdatedParameter<F> {
     /// The gradient, with a part of the parameter added to it.
     #[inline(always)]
     pub fn with_l2(self, l2_decay: F) -> F {
@@ -68,9 +68,9 @@ pub(super) fn apply<F: Real, const STATES: usize>(
     call: &Call<'_>,
     parameter: &mut [f32],
     states: [&mut [f32]; STATES],
-    formula: impl Fn(Element<F>, [F; STATES]) -> (F, [F; STATES]),
+    formula: impl Fn(UpdatedParameter<F>, [F; STATES]) -> (F, [F; STATES]),
 ) {
-    let Common { len, learning_rate, weight_decay } = call.params();
+    let CommonParams { len, learning_rate, weight_decay } = call.params();
     let (len, control) = (index(len), call.inputs[1]);
     if control[1] != 0.0 {
         let numbers = [real(control[0]), real::<F>(weight_decay) * real(learning_rate)];
@@ -81,7 +81,7 @@ pub(super) fn apply<F: Real, const STATES: usize>(
 
 widest! {
     /// The loop of [`apply`]; the numbers are the gradient's scale and the part of the parameter that decays.
-    fn apply_all<F: Real, T: Fn(Element<F>, [F; STATES]) -> (F, [F; STATES]); const STATES: usize>(
+    fn apply_all<F: Real, T: Fn(UpdatedParameter<F>, [F; STATES]) -> (F, [F; STATES]); const STATES: usize>(
         parameter: &mut [f32],
         states: [&mut [f32]; STATES],
         gradient: &[f32],
@@ -91,7 +91,7 @@ widest! {
         let (mut states, [scale, decay]) = (states, numbers);
         for (i, (w, g)) in parameter.iter_mut().zip(gradient).enumerate() {
             let old_w = real::<F>(*w);
-            let element = Element { old_w, w: old_w - old_w * decay, g: real::<F>(*g) * scale };
+            let element = UpdatedParameter { old_w, w: old_w - old_w * decay, g: real::<F>(*g) * scale };
             let (new_w, new) = formula(element, states.each_ref().map(|state| real(state[i])));
             *w = new_w.single();
             for (state, new) in states.iter_mut().zip(new) {
@@ -103,7 +103,7 @@ widest! {
 
 /// A case of an update.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct UpdateCase {
     /// Place among the cases.
     pub nth: usize,
     /// Number of elements.
@@ -114,27 +114,27 @@ pub(super) struct Row {
     is_first_step: bool,
 }
 
-impl Row {
+impl UpdateCase {
     const fn new(nth: usize, len: u32, weight_decay: f32, scale: f32) -> Self {
         Self { nth, len, weight_decay, control: [scale, 1.0, 2.0, 0.0], is_first_step: false }
     }
 }
 
 /// The cases of every update. In the first step some gradients are 0, and so are all states.
-const ROWS: [Row; 7] = [
-    Row::new(0, 1, 0.0, 1.0),
-    Row::new(1, 63, 0.1, 0.5),
-    Row::new(2, 64, 0.01, 0.25),
-    Row::new(3, 65, 0.01, 1.0),
-    Row { is_first_step: true, ..Row::new(4, 65, 0.0, 1.0) },
-    Row { control: [1.0, 0.0, 0.0, 0.0], ..Row::new(5, 257, 0.1, 1.0) },
-    Row::new(6, 70_001, 0.004, 1.0),
+const ROWS: [UpdateCase; 7] = [
+    UpdateCase::new(0, 1, 0.0, 1.0),
+    UpdateCase::new(1, 63, 0.1, 0.5),
+    UpdateCase::new(2, 64, 0.01, 0.25),
+    UpdateCase::new(3, 65, 0.01, 1.0),
+    UpdateCase { is_first_step: true, ..UpdateCase::new(4, 65, 0.0, 1.0) },
+    UpdateCase { control: [1.0, 0.0, 0.0, 0.0], ..UpdateCase::new(5, 257, 0.1, 1.0) },
+    UpdateCase::new(6, 70_001, 0.004, 1.0),
 ];
 
 /// The cases of an update with states of these values, and `Params` for each.
-pub(super) fn cases_of(states: &[fn(usize) -> Fill], params: impl Fn(Row) -> Vec<u32>) -> Vec<Case> {
-    let case = |row: Row| {
-        let Row { len, weight_decay, control, .. } = row;
+pub(super) fn cases_of(states: &[fn(usize) -> Fill], params: impl Fn(UpdateCase) -> Vec<u32>) -> Vec<Case> {
+    let case = |row: UpdateCase| {
+        let UpdateCase { len, weight_decay, control, .. } = row;
         let label = format!("{len}, decay {weight_decay}, {control:?}");
         let case = Case::elements(label, params(row), len.div_ceil(4))
             .input(Fill::Normal(index(len)))

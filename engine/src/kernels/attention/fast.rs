@@ -9,7 +9,7 @@ use super::super::random::{self, RowKey};
 use super::super::rounding::{ceiling, float, index, single};
 use super::super::vectors::{exp, exponentiate, largest, widest};
 use super::super::{Call, parallel};
-use super::{EMPTY, Sizes, whole_u32};
+use super::{AttentionSizes, EMPTY, whole_u32};
 use crate::runtime::threads;
 
 /// Positions of a block, which is one thread's.
@@ -21,44 +21,50 @@ const MET: usize = 256;
 const LOW: f32 = -3e38;
 
 /// Arguments of a call.
-struct Given<'a> {
-    s: Sizes,
+struct FastArguments<'a> {
+    s: AttentionSizes,
     inputs: &'a [&'a [f32]],
 }
 
 /// Positions of one row.
 #[derive(Clone, Copy)]
-struct Range {
+struct PositionRange {
     row: usize,
     first: usize,
     len: usize,
 }
 
-impl<'a> Given<'a> {
+impl<'a> FastArguments<'a> {
     fn of_call(call: &Call<'a>) -> Self {
-        Self { s: Sizes::of_call(call), inputs: call.inputs }
+        Self { s: AttentionSizes::of_call(call), inputs: call.inputs }
     }
 
     /// Vectors of a head at some positions of a row.
-    fn vectors(&self, input: usize, positions: usize, range: Range, [head, dim]: [usize; 2]) -> ArrayView2<'a, f32> {
+    fn vectors(
+        &self,
+        input: usize,
+        positions: usize,
+        range: PositionRange,
+        [head, dim]: [usize; 2],
+    ) -> ArrayView2<'a, f32> {
         let wide = self.s.heads * dim;
         let data = &self.inputs[input][(range.row * positions + range.first) * wide + head * dim..];
         matrix(data, range.len, dim, wide)
     }
 
-    fn q(&self, range: Range, head: usize) -> ArrayView2<'a, f32> {
+    fn q(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
         self.vectors(0, self.s.queries, range, [head, self.s.dim])
     }
 
-    fn k(&self, range: Range, head: usize) -> ArrayView2<'a, f32> {
+    fn k(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
         self.vectors(1, self.s.keys, range, [head, self.s.dim])
     }
 
-    fn v(&self, range: Range, head: usize) -> ArrayView2<'a, f32> {
+    fn v(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
         self.vectors(2, self.s.keys, range, [head, self.s.value_dim])
     }
 
-    fn dy(&self, range: Range, head: usize) -> ArrayView2<'a, f32> {
+    fn dy(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
         self.vectors(4, self.s.queries, range, [head, self.s.value_dim])
     }
 
@@ -68,7 +74,7 @@ impl<'a> Given<'a> {
     }
 
     /// Scores of queries and keys, those that are not seen `LOW`.
-    fn scores(&self, queries: Range, keys: Range, head: usize, scores: &mut [f32]) {
+    fn scores(&self, queries: PositionRange, keys: PositionRange, head: usize, scores: &mut [f32]) {
         let mut products = matrix_mut(scores, queries.len, keys.len, keys.len);
         general_mat_mul(self.s.params.scale, &self.q(queries, head), &self.k(keys, head).t(), 0.0, &mut products);
         let known = self.s.has_key_mask.then(|| &self.inputs[3][keys.row * self.s.keys + keys.first..][..keys.len]);
@@ -85,7 +91,7 @@ impl<'a> Given<'a> {
     }
 
     /// Keys that some query of a range may see, and those ranges of them that it meets.
-    fn met_keys(&self, queries: Range) -> impl Iterator<Item = Range> + use<> {
+    fn met_keys(&self, queries: PositionRange) -> impl Iterator<Item = PositionRange> + use<> {
         let end = if self.s.is_causal { self.s.keys.min(queries.first + queries.len) } else { self.s.keys };
         ranges(queries.row, 0, end)
     }
@@ -116,7 +122,7 @@ impl<'a> Given<'a> {
     }
 
     /// Backward: of each pair, `shares`: the factor of the value in the result, and `slopes`: the gradient of the score.
-    fn pairs(&self, queries: Range, keys: Range, head: usize, [shares, slopes]: [&mut [f32]; 2]) {
+    fn pairs(&self, queries: PositionRange, keys: PositionRange, head: usize, [shares, slopes]: [&mut [f32]; 2]) {
         self.scores(queries, keys, head, shares);
         let mut products = matrix_mut(slopes, queries.len, keys.len, keys.len);
         general_mat_mul(1.0, &self.dy(queries, head), &self.v(keys, head).t(), 0.0, &mut products);
@@ -145,8 +151,8 @@ widest! {
 }
 
 /// Ranges of a row's positions from `first` to before `end`.
-fn ranges(row: usize, first: usize, end: usize) -> impl Iterator<Item = Range> {
-    (first..end).step_by(MET).map(move |first| Range { row, first, len: MET.min(end - first) })
+fn ranges(row: usize, first: usize, end: usize) -> impl Iterator<Item = PositionRange> {
+    (first..end).step_by(MET).map(move |first| PositionRange { row, first, len: MET.min(end - first) })
 }
 
 /// Calls `each(range, a, b)` for blocks of positions: with the part of each output that is a block's. `work`
@@ -156,7 +162,7 @@ fn blocks(
     (a, a_len): (&mut [f32], usize),
     (b, b_len): (&mut [f32], usize),
     work: usize,
-    each: impl Fn(Range, &mut [f32], &mut [f32]) + Sync + Send,
+    each: impl Fn(PositionRange, &mut [f32], &mut [f32]) + Sync + Send,
 ) {
     let mut items = Vec::new();
     let (mut a, mut b) = (&mut a[..rows * positions * a_len], &mut b[..rows * positions * b_len]);
@@ -166,7 +172,7 @@ fn blocks(
             let (now_a, later_a) = a.split_at_mut(len * a_len);
             let (now_b, later_b) = b.split_at_mut(len * b_len);
             (a, b) = (later_a, later_b);
-            items.push((Range { row, first, len }, now_a, now_b));
+            items.push((PositionRange { row, first, len }, now_a, now_b));
         }
     }
     if work <= TASK {
@@ -177,12 +183,12 @@ fn blocks(
 }
 
 /// Multiplications of one product of all queries and keys.
-fn work(s: &Sizes) -> usize {
+fn work(s: &AttentionSizes) -> usize {
     s.rows * s.queries * s.keys * s.wide().max(s.value_wide())
 }
 
 pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let given = Given::of_call(call);
+    let given = FastArguments::of_call(call);
     let s = given.s;
     let [y, lse] = outputs else { return };
     blocks([s.rows, s.queries], (y, s.value_wide()), (lse, s.heads), work(&s), |queries, y, lse| {
@@ -197,8 +203,8 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 /// One head's results of a block of queries.
 fn forward_head(
-    given: &Given<'_>,
-    queries: Range,
+    given: &FastArguments<'_>,
+    queries: PositionRange,
     head: usize,
     [scores, sums]: [&mut [f32]; 2],
     [y, lse]: [&mut [f32]; 2],
@@ -236,7 +242,7 @@ fn forward_head(
         lse[i * s.heads + head] = if is_empty { EMPTY } else { peaks[i] + sums[i].ln() };
         if is_empty && s.is_uniform {
             y.assign(mean.get_or_insert_with(|| {
-                let all = given.v(Range { row: queries.row, first: 0, len: s.keys }, head);
+                let all = given.v(PositionRange { row: queries.row, first: 0, len: s.keys }, head);
                 all.sum_axis(ndarray::Axis(0)) / float(s.keys)
             }));
         } else {
@@ -247,12 +253,12 @@ fn forward_head(
 }
 
 /// Forward: the mask of queries.
-fn call_mask<'a>(given: &Given<'a>) -> &'a [f32] {
+fn call_mask<'a>(given: &FastArguments<'a>) -> &'a [f32] {
     given.inputs[4]
 }
 
 pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = AttentionSizes::of_call(call);
     let queries = s.rows * s.queries * s.heads;
     parallel::rows(&mut outputs[0][..2 * queries], 2, |first, sums| {
         for (query, sums) in (first..).zip(sums.chunks_exact_mut(2)) {
@@ -264,7 +270,7 @@ pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let given = Given::of_call(call);
+    let given = FastArguments::of_call(call);
     let s = given.s;
     blocks([s.rows, s.queries], (outputs[0], s.wide()), (&mut [], 0), work(&s), |queries, d_q, _| {
         d_q.fill(0.0);
@@ -284,7 +290,7 @@ pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_keys(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let given = Given::of_call(call);
+    let given = FastArguments::of_call(call);
     let s = given.s;
     let [d_k, d_v] = outputs else { return };
     blocks([s.rows, s.keys], (d_k, s.wide()), (d_v, s.value_wide()), work(&s), |keys, d_k, d_v| {
@@ -313,9 +319,9 @@ pub(super) fn backward_keys(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 /// Adds, for each query of a row that sees no key, the share of its gradient that each value has.
-fn add_shares(given: &Given<'_>, row: usize, head: usize, d_v: &mut ndarray::ArrayViewMut2<'_, f32>) {
+fn add_shares(given: &FastArguments<'_>, row: usize, head: usize, d_v: &mut ndarray::ArrayViewMut2<'_, f32>) {
     let s = given.s;
-    let dy = given.dy(Range { row, first: 0, len: s.queries }, head);
+    let dy = given.dy(PositionRange { row, first: 0, len: s.queries }, head);
     let mut sum = vec![0.0; s.value_dim];
     for i in (0..s.queries).filter(|i| given.statistics(row, head, *i)[0] == EMPTY) {
         sum.iter_mut().zip(dy.slice(s![i, ..])).for_each(|(sum, dy)| *sum += dy);

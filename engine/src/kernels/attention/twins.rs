@@ -4,17 +4,17 @@ use super::super::Call;
 use super::super::mask::counts;
 use super::super::random::RowKey;
 use super::super::rounding::{double, index, single};
-use super::{EMPTY, Sizes, whole_u32};
+use super::{AttentionSizes, EMPTY, whole_u32};
 
 /// Arguments of a call.
-struct Given<'a> {
-    s: Sizes,
+struct TwinArguments<'a> {
+    s: AttentionSizes,
     inputs: &'a [&'a [f32]],
 }
 
-impl<'a> Given<'a> {
+impl<'a> TwinArguments<'a> {
     fn of_call(call: &Call<'a>) -> Self {
-        Self { s: Sizes::of_call(call), inputs: call.inputs }
+        Self { s: AttentionSizes::of_call(call), inputs: call.inputs }
     }
 
     /// A vector of a head: queries and keys have `wide = heads * dim` numbers a position.
@@ -106,7 +106,7 @@ fn leave(output: &mut [f32], vector_idx: usize, sum: &[f64], factor: f64) {
 }
 
 pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let given = Given::of_call(call);
+    let given = TwinArguments::of_call(call);
     let s = given.s;
     let [y, lse] = outputs else { return };
     given.each(s.queries, |row, head, i| {
@@ -132,7 +132,7 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = AttentionSizes::of_call(call);
     let queries = s.rows * s.queries * s.heads;
     for (query, sums) in outputs[0].chunks_exact_mut(2).enumerate().take(queries) {
         let vector = |input: usize| &call.inputs[input][query * s.value_dim..][..s.value_dim];
@@ -141,7 +141,7 @@ pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let given = Given::of_call(call);
+    let given = TwinArguments::of_call(call);
     let s = given.s;
     given.each(s.queries, |row, head, i| {
         let mut sum = vec![0.0; s.dim];
@@ -151,7 +151,7 @@ pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_keys(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let given = Given::of_call(call);
+    let given = TwinArguments::of_call(call);
     let s = given.s;
     given.each(s.keys, |row, head, j| {
         let (mut d_k, mut d_v) = (vec![0.0; s.dim], vec![0.0; s.value_dim]);

@@ -15,7 +15,7 @@ fn params([pixels, channels, splits]: [u32; 3]) -> Params {
 }
 
 /// A case for each size; `len` gives the elements of the grid.
-fn each_size(len: fn(&Params) -> u32, buffers: fn(Case, &Sizes) -> Case) -> Vec<Case> {
+fn each_size(len: fn(&Params) -> u32, buffers: fn(Case, &BufferLengths) -> Case) -> Vec<Case> {
     SIZES
         .map(|size| {
             let params = params(size);
@@ -23,7 +23,7 @@ fn each_size(len: fn(&Params) -> u32, buffers: fn(Case, &Sizes) -> Case) -> Vec<
             let case = Case::elements(format!("{pixels} x {channels}, {splits} slabs"), params.words(), len(&params));
             buffers(
                 case,
-                &Sizes {
+                &BufferLengths {
                     all: index(pixels * channels),
                     parts: index(2 * splits * channels),
                     channels: index(channels),
@@ -35,14 +35,14 @@ fn each_size(len: fn(&Params) -> u32, buffers: fn(Case, &Sizes) -> Case) -> Vec<
 }
 
 /// Lengths of the buffers of a case.
-struct Sizes {
+struct BufferLengths {
     all: usize,
     parts: usize,
     channels: usize,
     count: u32,
 }
 
-impl Sizes {
+impl BufferLengths {
     /// Means, then an M2 of about `count`.
     fn moments(&self) -> Fill {
         let means = Fill::Normal(self.channels).values(7);

@@ -3,19 +3,26 @@
 use super::super::activation_functions::{Activation, Function};
 use super::super::cases::{Case, Fill};
 use super::super::rounding::{float, index};
-use super::{Form, Params};
+use super::{ConvForm, Params};
 use crate::size::{Grid, Word};
 
 /// A convolution: its sizes, and its groups and gaps.
-pub(super) type Geometry = (Params, Form);
+pub(super) type Geometry = (Params, ConvForm);
 
 /// Sizes of an input, kernel, strides and padding; the output follows.
 pub(super) fn sizes(rows: u32, input: [u32; 3], kernel: [u32; 3], stride: [u32; 2], pad: [[u32; 2]; 2]) -> Geometry {
-    formed(rows, input, kernel, stride, pad, Form::PLAIN)
+    formed(rows, input, kernel, stride, pad, ConvForm::PLAIN)
 }
 
 /// [`sizes`] of a convolution with groups and gaps.
-fn formed(rows: u32, input: [u32; 3], kernel: [u32; 3], stride: [u32; 2], pad: [[u32; 2]; 2], form: Form) -> Geometry {
+fn formed(
+    rows: u32,
+    input: [u32; 3],
+    kernel: [u32; 3],
+    stride: [u32; 2],
+    pad: [[u32; 2]; 2],
+    form: ConvForm,
+) -> Geometry {
     let [out_h, out_w] = [0, 1].map(|axis| {
         let spread = (kernel[axis] - 1) * form.dilation[axis] + 1;
         (input[axis] + pad[axis][0] + pad[axis][1] - spread) / stride[axis] + 1
@@ -31,12 +38,12 @@ fn formed(rows: u32, input: [u32; 3], kernel: [u32; 3], stride: [u32; 2], pad: [
     (params, form)
 }
 
-fn groups(groups: u32) -> Form {
-    Form { groups, ..Form::PLAIN }
+fn groups(groups: u32) -> ConvForm {
+    ConvForm { groups, ..ConvForm::PLAIN }
 }
 
-fn dilated(groups: u32, dilation: [u32; 2]) -> Form {
-    Form { groups, dilation }
+fn dilated(groups: u32, dilation: [u32; 2]) -> ConvForm {
+    ConvForm { groups, dilation }
 }
 
 /// Small sizes of every kind, for checks that take each value in turn.

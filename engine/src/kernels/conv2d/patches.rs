@@ -11,7 +11,7 @@ use super::super::parallel::Slabs;
 use super::super::product::{
     Epilogue, TASK, accumulate, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, with_scratch,
 };
-use super::sizes::Sizes;
+use super::sizes::ConvSizes;
 
 /// Values of patches that are made at a time: 1 MiB, within the L2 cache of today's cores.
 const SCRATCH: usize = 1 << 18;
@@ -23,17 +23,17 @@ const FEWEST_PIXELS: usize = 256;
 const MANY_SPLITS: usize = 8;
 
 /// Pixels to take at a time: what fits [`SCRATCH`] and is no more than a task.
-fn block(s: &Sizes) -> usize {
+fn block(s: &ConvSizes) -> usize {
     (SCRATCH / s.patch()).min(TASK / (s.patch() * s.group_out())).max(FEWEST_PIXELS)
 }
 
 /// Multiplications of the whole convolution; making a value of a patch takes as long as some 32.
-fn work(s: &Sizes) -> usize {
+fn work(s: &ConvSizes) -> usize {
     s.pixels() * s.patch() * (s.out_c + 32 * s.groups)
 }
 
 /// Copies every `stride_w`th pixel.
-fn copy_line(s: &Sizes, from: &[f32], to: &mut [f32]) {
+fn copy_line(s: &ConvSizes, from: &[f32], to: &mut [f32]) {
     if s.stride_w == 1 {
         to.copy_from_slice(&from[..to.len()]);
     } else {
@@ -42,7 +42,7 @@ fn copy_line(s: &Sizes, from: &[f32], to: &mut [f32]) {
 }
 
 /// Writes the patches of `pixels`, of each patch only `taps`.
-fn gather(s: &Sizes, x: &[f32], pixels: Range<usize>, taps: &Range<usize>, patches: &mut [f32]) {
+fn gather(s: &ConvSizes, x: &[f32], pixels: Range<usize>, taps: &Range<usize>, patches: &mut [f32]) {
     s.each_run(pixels, taps, |run, place| match place {
         Some(place) => patches[run.clone()].copy_from_slice(&x[place..place + run.len()]),
         None => patches[run].fill(0.0),
@@ -51,7 +51,7 @@ fn gather(s: &Sizes, x: &[f32], pixels: Range<usize>, taps: &Range<usize>, patch
 
 /// Writes the patches of `pixels` as columns: `[patch, pixels]`, the order in which a product's first factor is packed
 /// fastest, and in which runs are as long as the image is wide, however few its channels. `planes` has room for an image.
-fn gather_columns(s: &Sizes, x: &[f32], pixels: Range<usize>, planes: &mut [f32], patches: &mut [f32]) {
+fn gather_columns(s: &ConvSizes, x: &[f32], pixels: Range<usize>, planes: &mut [f32], patches: &mut [f32]) {
     let columns = pixels.len();
     let (mut pixel, mut seen) = (pixels.start, 0..0);
     while pixel < pixels.end {
@@ -85,7 +85,7 @@ fn gather_columns(s: &Sizes, x: &[f32], pixels: Range<usize>, planes: &mut [f32]
 }
 
 /// `[pixels, channels]` to `[channels, pixels]`, the channels of the group alone.
-fn transpose(s: &Sizes, x: &[f32], planes: &mut [f32]) {
+fn transpose(s: &ConvSizes, x: &[f32], planes: &mut [f32]) {
     let pixels = x.len() / s.in_c;
     if pixels == 0 {
         return;
@@ -97,7 +97,7 @@ fn transpose(s: &Sizes, x: &[f32], planes: &mut [f32]) {
 }
 
 /// Adds the patches of `pixels` to the input's gradient `d_x`, which begins with value `first` of the whole.
-fn scatter(s: &Sizes, patches: &[f32], pixels: Range<usize>, first: usize, d_x: &mut [f32]) {
+fn scatter(s: &ConvSizes, patches: &[f32], pixels: Range<usize>, first: usize, d_x: &mut [f32]) {
     s.each_run(pixels, &(0..s.taps()), |run, place| {
         if let Some(place) = place {
             let sums = &mut d_x[place - first..place - first + run.len()];
@@ -107,31 +107,31 @@ fn scatter(s: &Sizes, patches: &[f32], pixels: Range<usize>, first: usize, d_x: 
 }
 
 /// Weights of the group: `[patch, filters]`.
-fn weights<'a>(s: &Sizes, w: &'a [f32]) -> ArrayView2<'a, f32> {
+fn weights<'a>(s: &ConvSizes, w: &'a [f32]) -> ArrayView2<'a, f32> {
     matrix(&w[s.group * s.group_out()..], s.patch(), s.group_out(), s.out_c)
 }
 
 /// Channels of the group of each pixel of the input.
-fn inputs<'a>(s: &Sizes, x: &'a [f32]) -> ArrayView2<'a, f32> {
+fn inputs<'a>(s: &ConvSizes, x: &'a [f32]) -> ArrayView2<'a, f32> {
     matrix(&x[s.group * s.group_in()..], s.pixels(), s.group_in(), s.in_c)
 }
 
 /// Channels of the group of each pixel of the output.
-fn slopes<'a>(s: &Sizes, dy: &'a [f32]) -> ArrayView2<'a, f32> {
+fn slopes<'a>(s: &ConvSizes, dy: &'a [f32]) -> ArrayView2<'a, f32> {
     matrix(&dy[s.group * s.group_out()..], s.pixels(), s.group_out(), s.out_c)
 }
 
 /// Channels of the group of lines of the output, or of the weights.
-fn results<'a>(s: &Sizes, values: &'a mut [f32], lines: usize) -> ArrayViewMut2<'a, f32> {
+fn results<'a>(s: &ConvSizes, values: &'a mut [f32], lines: usize) -> ArrayViewMut2<'a, f32> {
     matrix_mut(&mut values[s.group * s.group_out()..], lines, s.group_out(), s.out_c)
 }
 
 /// The fast version of `conv2d.forward`.
 pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = ConvSizes::of_call(call);
     let (x, w) = (call.inputs[0], call.inputs[1]);
     let epilogue = Epilogue::of_call(call, call.inputs[2], s.out_c);
-    let of_group = |s: &Sizes| epilogue.columns(s.group * s.group_out(), s.group_out());
+    let of_group = |s: &ConvSizes| epilogue.columns(s.group * s.group_out(), s.group_out());
     let y = &mut outputs[0][..s.pixels() * s.out_c];
     if s.is_product() {
         return s.each_group().for_each(|s| {
@@ -156,7 +156,7 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 /// The fast version of `conv2d_backward_input.backward_input`.
 pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = ConvSizes::of_call(call);
     let (dy, w) = (call.inputs[0], call.inputs[1]);
     let epilogue = Epilogue::of_transposed(call, call.inputs[2], s.in_c);
     let image = s.in_pixels() * s.in_c;
@@ -194,7 +194,7 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 /// The fast version of `conv2d_backward_weights.backward_weights`.
 pub(super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = ConvSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
     let partials = &mut outputs[0][..s.splits * s.patch() * s.out_c];
     if s.is_product() && s.splits == 1 {

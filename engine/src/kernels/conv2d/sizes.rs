@@ -40,14 +40,14 @@ crate::params! {
 
 /// Groups and gaps of a convolution: `override` constants of its kernels, since mostly there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct ConvForm {
     /// Groups of channels, each with filters of its own. They divide the channels of input and output.
     pub groups: u32,
     /// Input pixels from one weight of the window to the next, down and across. Where one is not 1, its stride is.
     pub dilation: [u32; 2],
 }
 
-impl Form {
+impl ConvForm {
     /// One group, and no gaps.
     pub const PLAIN: Self = Self { groups: 1, dilation: [1, 1] };
 
@@ -82,13 +82,13 @@ impl Params {
     }
 
     /// Channels of a group, of input and output.
-    fn group(&self, form: Form) -> [u32; 2] {
+    fn group(&self, form: ConvForm) -> [u32; 2] {
         [self.in_c / form.groups, self.out_c / form.groups]
     }
 
     /// The grid of [`FORWARD`](super::FORWARD): a product for each group. `rows` gives the rows times a factor:
     /// [`Word::Rows`] in a plan.
-    pub fn forward_grid(&self, form: Form, rows: impl Fn(u32) -> Word) -> Grid {
+    pub fn forward_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let (m, k) = (rows(self.out_h * self.out_w), self.k_h * self.k_w * in_c);
         let width = width(&[in_c.into(), out_c.into()]);
@@ -96,7 +96,7 @@ impl Params {
     }
 
     /// The grid of [`BACKWARD_INPUT`](super::BACKWARD_INPUT): a product for each group and phase of the strides.
-    pub fn backward_input_grid(&self, form: Form, rows: impl Fn(u32) -> Word) -> Grid {
+    pub fn backward_input_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let phase = self.in_h.div_ceil(self.stride_h) * self.in_w.div_ceil(self.stride_w);
         // Both factors are loaded along the filters.
@@ -107,7 +107,7 @@ impl Params {
     }
 
     /// The grid of [`BACKWARD_WEIGHTS`](super::BACKWARD_WEIGHTS): a product for each group and split.
-    pub fn backward_weights_grid(&self, form: Form, rows: impl Fn(u32) -> Word) -> Grid {
+    pub fn backward_weights_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let (m, k) = ((self.k_h * self.k_w * in_c).into(), rows(self.out_h * self.out_w));
         let width = width(&[in_c.into(), out_c.into()]);
@@ -115,9 +115,9 @@ impl Params {
     }
 }
 
-/// [`Params`] and [`Form`] with plain sizes.
+/// [`Params`] and [`ConvForm`] with plain sizes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(super) struct ConvSizes {
     pub(super) rows: usize,
     pub(super) in_h: usize,
     pub(super) in_w: usize,
@@ -138,7 +138,7 @@ pub(super) struct Sizes {
     pub(super) group: usize,
 }
 
-impl Sizes {
+impl ConvSizes {
     pub(super) fn of_call(call: &Call<'_>) -> Self {
         let p: Params = call.params();
         Self {

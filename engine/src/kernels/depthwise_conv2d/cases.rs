@@ -7,10 +7,10 @@ use super::Params;
 use crate::size::{Grid, Word};
 
 /// Geometry of one axis: input, window, stride, dilation, zeros before and after.
-type Axis = [u32; 6];
+type AxisGeometry = [u32; 6];
 
-fn sizes(rows: u32, channels: u32, multiplier: u32, [down, across]: [Axis; 2]) -> Params {
-    let out = |[size, window, stride, dilation, before, after]: Axis| {
+fn sizes(rows: u32, channels: u32, multiplier: u32, [down, across]: [AxisGeometry; 2]) -> Params {
+    let out = |[size, window, stride, dilation, before, after]: AxisGeometry| {
         (size + before + after - (window - 1) * dilation - 1) / stride + 1
     };
     Params {

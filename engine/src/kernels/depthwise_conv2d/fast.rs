@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::super::Call;
 use super::super::activation_functions::Function;
 use super::super::parallel::{self, Slabs};
-use super::sizes::Sizes;
+use super::sizes::DepthwiseSizes;
 
 /// Channels whose sums stay in registers.
 const BLOCK: usize = 16;
@@ -51,7 +51,7 @@ fn sum_line(reach: Reach, taps: &[Tap<'_>], start: Option<&[f32]>, out: &mut [f3
     let whole = whole.start.min(whole.end)..whole.end;
     let mut first = 0;
     while first < reach.channels {
-        let mut part = Part { reach, taps, start, first, out: &mut *out, out_step };
+        let mut part = LineChannels { reach, taps, start, first, out: &mut *out, out_step };
         first += match reach.channels - first {
             BLOCK.. => part.sum::<BLOCK>(&whole),
             4.. => part.sum::<4>(&whole),
@@ -61,7 +61,7 @@ fn sum_line(reach: Reach, taps: &[Tap<'_>], start: Option<&[f32]>, out: &mut [f3
 }
 
 /// A few channels of a line, from `first` on.
-struct Part<'a> {
+struct LineChannels<'a> {
     reach: Reach,
     taps: &'a [Tap<'a>],
     start: Option<&'a [f32]>,
@@ -70,7 +70,7 @@ struct Part<'a> {
     out_step: usize,
 }
 
-impl Part<'_> {
+impl LineChannels<'_> {
     /// Sums `N` channels; `whole` are the pixels at which no tap meets the border. Gives `N`.
     fn sum<const N: usize>(&mut self, whole: &Range<usize>) -> usize {
         let mut start = [0.0; N];
@@ -129,7 +129,7 @@ fn line_of(images: &[f32], line: usize, len: usize) -> &[f32] {
 }
 
 pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DepthwiseSizes::of_call(call);
     let (x, w) = (call.inputs[0], call.inputs[1]);
     let bias = (call.constant("USE_BIAS", 1.0) != 0.0).then(|| &call.inputs[2][..s.all()]);
     let function = Function::of_call(call);
@@ -148,7 +148,7 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn forward_line<'a>(
-    s: &Sizes,
+    s: &DepthwiseSizes,
     [x, w]: [&'a [f32]; 2],
     line: usize,
     bias: Option<&[f32]>,
@@ -169,11 +169,11 @@ fn forward_line<'a>(
 }
 
 /// Columns of the input for pixels of a line of the output.
-fn reach_of(s: &Sizes) -> Reach {
+fn reach_of(s: &DepthwiseSizes) -> Reach {
     Reach { channels: s.channels, pixels: s.out_w, columns: s.in_w, step: s.stride[1], lag: s.pad[1] }
 }
 
-fn forward_multiplied(s: &Sizes, [x, w]: [&[f32]; 2], line: usize, bias: Option<&[f32]>, y: &mut [f32]) {
+fn forward_multiplied(s: &DepthwiseSizes, [x, w]: [&[f32]; 2], line: usize, bias: Option<&[f32]>, y: &mut [f32]) {
     for (ox, y) in y.chunks_exact_mut(s.all()).enumerate() {
         match bias {
             Some(bias) => y.copy_from_slice(bias),
@@ -189,7 +189,7 @@ fn forward_multiplied(s: &Sizes, [x, w]: [&[f32]; 2], line: usize, bias: Option<
 }
 
 pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DepthwiseSizes::of_call(call);
     let (dy, w) = (call.inputs[0], call.inputs[1]);
     let line_len = s.in_w * s.channels;
     let d_x = &mut outputs[0][..s.rows * s.in_h * line_len];
@@ -208,7 +208,13 @@ pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     });
 }
 
-fn backward_input_line<'a>(s: &Sizes, [dy, w]: [&'a [f32]; 2], line: usize, d_x: &mut [f32], taps: &mut Vec<Tap<'a>>) {
+fn backward_input_line<'a>(
+    s: &DepthwiseSizes,
+    [dy, w]: [&'a [f32]; 2],
+    line: usize,
+    d_x: &mut [f32],
+    taps: &mut Vec<Tap<'a>>,
+) {
     let [stride_h, stride_w] = s.stride;
     let padded = line % s.in_h + s.pad[0];
     // What keeps places above 0.
@@ -238,7 +244,7 @@ fn backward_input_line<'a>(s: &Sizes, [dy, w]: [&'a [f32]; 2], line: usize, d_x:
     }
 }
 
-fn backward_input_multiplied(s: &Sizes, [dy, w]: [&[f32]; 2], image: usize, d_x: &mut [f32]) {
+fn backward_input_multiplied(s: &DepthwiseSizes, [dy, w]: [&[f32]; 2], image: usize, d_x: &mut [f32]) {
     d_x.fill(0.0);
     let pixels = s.out_h * s.out_w;
     for pixel in image * pixels..(image + 1) * pixels {
@@ -254,7 +260,7 @@ fn backward_input_multiplied(s: &Sizes, [dy, w]: [&[f32]; 2], image: usize, d_x:
 }
 
 pub(super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of_call(call);
+    let s = DepthwiseSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
     let slabs = Slabs::new(s.rows * s.out_h, s.splits);
     let part_len = s.taps() * s.all();
@@ -272,7 +278,7 @@ pub(super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 /// Adds what a line of the output gives to the gradients of the weights.
-fn add_line(s: &Sizes, [x, dy]: [&[f32]; 2], line: usize, part: &mut [f32]) {
+fn add_line(s: &DepthwiseSizes, [x, dy]: [&[f32]; 2], line: usize, part: &mut [f32]) {
     let dy = line_of(dy, line, s.out_w * s.channels);
     let reach = reach_of(s);
     for kh in 0..s.k_h {
@@ -313,7 +319,7 @@ fn add_part<const N: usize>(
     N
 }
 
-fn add_multiplied(s: &Sizes, [x, dy]: [&[f32]; 2], line: usize, part: &mut [f32]) {
+fn add_multiplied(s: &DepthwiseSizes, [x, dy]: [&[f32]; 2], line: usize, part: &mut [f32]) {
     for pixel in line * s.out_w..(line + 1) * s.out_w {
         let dy = line_of(dy, pixel, s.all());
         for (tap, place) in s.seen(pixel) {

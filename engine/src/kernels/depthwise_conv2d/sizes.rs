@@ -99,7 +99,7 @@ impl Params {
 
 /// [`Params`] with plain sizes; pairs are of height and width.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(super) struct DepthwiseSizes {
     pub(super) rows: usize,
     pub(super) in_h: usize,
     pub(super) in_w: usize,
@@ -115,7 +115,7 @@ pub(super) struct Sizes {
     pub(super) splits: usize,
 }
 
-impl Sizes {
+impl DepthwiseSizes {
     pub(super) fn of_call(call: &Call<'_>) -> Self {
         let p: Params = call.params();
         Self {

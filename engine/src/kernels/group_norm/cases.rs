@@ -3,7 +3,7 @@
 use super::super::activation_functions::Function;
 use super::super::cases::{Case, Fill};
 use super::super::rounding::index;
-use super::{Params, Sizes, lanes};
+use super::{GroupNormSizes, Params, lanes};
 use crate::size::Grid;
 
 /// Items, positions, groups, width, slabs.
@@ -37,7 +37,7 @@ struct Lens {
 
 impl Lens {
     fn of(params: &Params) -> Self {
-        let s = Sizes::of(params);
+        let s = GroupNormSizes::of(params);
         Self {
             all: s.items * s.item(),
             statistics: 2 * s.items * s.groups,

@@ -6,7 +6,7 @@ use super::super::activation_functions::Function;
 use super::super::parallel::{self, Slabs};
 use super::super::product::with_scratch;
 use super::super::rounding::{double, single};
-use super::{Params, Sizes};
+use super::{GroupNormSizes, Params};
 
 /// Sums that run side by side, so that they fill vector registers.
 const SIDE_BY_SIDE: usize = 16;
@@ -23,7 +23,7 @@ const CHANNELS: usize = 64;
 /// Arguments of a call.
 #[derive(Clone, Copy)]
 struct Setup<'a> {
-    s: Sizes,
+    s: GroupNormSizes,
     epsilon: f64,
     uses_mean: bool,
     /// `None` counts as 1.
@@ -39,7 +39,7 @@ impl<'a> Setup<'a> {
         let params: Params = call.params();
         let on = |constant: &str| call.constant(constant, 1.0) > 0.5;
         Self {
-            s: Sizes::of(&params),
+            s: GroupNormSizes::of(&params),
             epsilon: f64::from(params.epsilon),
             uses_mean: on("USE_MEAN"),
             gamma: on("USE_SCALE").then(|| call.inputs[gamma]),
@@ -168,7 +168,7 @@ fn normalize_channels(setup: &Setup<'_>, x: &[f32], y: &mut [f32], statistics: &
 }
 
 pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of(&call.params());
+    let s = GroupNormSizes::of(&call.params());
     let [x, dy, statistics] = [0, 1, 2].map(|input: usize| call.inputs[input]);
     let slabs = Slabs::new(s.items * s.positions, s.splits);
     let work = s.items * s.item();
@@ -215,7 +215,7 @@ fn add_items([x, dy, statistics]: [&[f32]; 3], sums: &mut [f32], products: &mut 
 }
 
 /// Adds Σ dy and Σ dy x̂ of a few pixels of one item.
-fn add_pixels(s: Sizes, [x, dy, statistics]: [&[f32]; 3], sums: &mut [f32], products: &mut [f32]) {
+fn add_pixels(s: GroupNormSizes, [x, dy, statistics]: [&[f32]; 3], sums: &mut [f32], products: &mut [f32]) {
     for first in (0..s.channels).step_by(CHANNELS) {
         let last = (first + CHANNELS).min(s.channels);
         let [mut means, mut inverses, mut slopes, mut terms] = [[0.0f32; CHANNELS]; 4];

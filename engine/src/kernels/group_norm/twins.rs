@@ -4,7 +4,7 @@ use super::super::Call;
 use super::super::activation_functions::Function;
 use super::super::parallel::Slabs;
 use super::super::rounding::{double, single};
-use super::{Params, Sizes};
+use super::{GroupNormSizes, Params};
 
 /// Whether a constant is on, as it is unless it is set to 0.
 fn is_on(call: &Call<'_>, constant: &str) -> bool {
@@ -12,7 +12,7 @@ fn is_on(call: &Call<'_>, constant: &str) -> bool {
 }
 
 /// Index in `x` and channel of each element of a group of an item.
-fn elements(s: Sizes, item: usize, group: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
+fn elements(s: GroupNormSizes, item: usize, group: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
     let channels = (0..s.positions).flat_map(move |position| (0..s.width).map(move |column| (position, column)));
     channels.map(move |(position, column)| {
         let channel = group * s.width + column;
@@ -22,7 +22,7 @@ fn elements(s: Sizes, item: usize, group: usize) -> impl Iterator<Item = (usize,
 
 pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let params: Params = call.params();
-    let (s, x) = (Sizes::of(&params), call.inputs[0]);
+    let (s, x) = (GroupNormSizes::of(&params), call.inputs[0]);
     let function = Function::of_call(call);
     for (item, group) in (0..s.items).flat_map(|item| (0..s.groups).map(move |group| (item, group))) {
         let values = || elements(s, item, group).map(|(at, _)| f64::from(x[at]));
@@ -46,7 +46,7 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of(&call.params());
+    let s = GroupNormSizes::of(&call.params());
     let [x, dy, statistics] = [0, 1, 2].map(|input: usize| call.inputs[input]);
     let slabs = Slabs::new(s.items * s.positions, s.splits);
     for split in 0..s.splits {
@@ -66,7 +66,7 @@ pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let s = Sizes::of(&call.params());
+    let s = GroupNormSizes::of(&call.params());
     let [x, dy, statistics, gamma] = [0, 1, 2, 3].map(|input: usize| call.inputs[input]);
     let scales = is_on(call, "USE_SCALE");
     for (item, group) in (0..s.items).flat_map(|item| (0..s.groups).map(move |group| (item, group))) {

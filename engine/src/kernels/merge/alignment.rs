@@ -1,12 +1,12 @@
 //! Alignment of two operands with their result, each stretched along the axes that it lacks.
 
 use super::super::whole;
-use super::{Axis, MOST_AXES, Operation, Record};
+use super::{MOST_AXES, MergedAxis, Operation, Record};
 use crate::size::{Length, Word, length_word};
 
 /// Axes of the result that stand side by side and that the same operands have, as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct AxisRun {
     size: usize,
     /// Whether `a` and `b` have it.
     has: [bool; 2],
@@ -17,14 +17,14 @@ struct Run {
 pub struct Alignment {
     output: Vec<usize>,
     /// The innermost first.
-    runs: Vec<Run>,
+    runs: Vec<AxisRun>,
     /// Whether each operand has rows. A parameter has none.
     pub(super) has_rows: [bool; 2],
 }
 
 /// Arguments of a dispatch beside its buffers.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct MergeArguments {
     /// `Params`.
     pub params: Record,
     /// The constants.
@@ -41,12 +41,12 @@ impl Alignment {
         if pairs().any(|(a, b)| a != b && a != 1 && b != 1) {
             return None;
         }
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<AxisRun> = Vec::new();
         for (a, b) in pairs().rev().filter(|pair| *pair != (1, 1)) {
             let has = [a != 1, b != 1];
             match runs.last_mut().filter(|run| run.has == has) {
                 Some(run) => run.size = run.size.saturating_mul(a.max(b)),
-                None => runs.push(Run { size: a.max(b), has }),
+                None => runs.push(AxisRun { size: a.max(b), has }),
             }
         }
         let output = pairs().map(|(a, b)| a.max(b)).collect();
@@ -81,53 +81,57 @@ impl Alignment {
     }
 
     /// `scale * op(a, b)`.
-    pub fn forward(&self, operation: Operation, scale: f32) -> Recorded {
-        let axes: Vec<Axis> = self.strided(|run| run.has).map(|axis| Axis { count: 1, ..axis }).collect();
+    pub fn forward(&self, operation: Operation, scale: f32) -> MergeArguments {
+        let axes: Vec<MergedAxis> = self.strided(|run| run.has).map(|axis| MergedAxis { count: 1, ..axis }).collect();
         let rows = [0, 1].map(|operand| if self.has_rows[operand] { self.len(operand) } else { 0 });
         let len = self.runs.iter().fold(1, |len: usize, run| len.saturating_mul(run.size));
         self.recorded(operation, record(len, &axes, [rows[0], rows[1], 0], scale))
     }
 
     /// The gradient of an operand, 0 or 1, of each row; `dy` has the strides of the result.
-    pub fn backward(&self, operation: Operation, operand: usize, scale: f32) -> Recorded {
-        let whole_and_other = |run: &Run| [true, run.has[1 - operand]];
+    pub fn backward(&self, operation: Operation, operand: usize, scale: f32) -> MergeArguments {
+        let whole_and_other = |run: &AxisRun| [true, run.has[1 - operand]];
         let axes = self.strided(whole_and_other).zip(&self.runs).map(|(axis, run)| match run.has[operand] {
-            true => Axis { count: 1, ..axis },
-            false => Axis { size: 1, ..axis },
+            true => MergedAxis { count: 1, ..axis },
+            false => MergedAxis { size: 1, ..axis },
         });
         let output = self.runs.iter().fold(1, |len: usize, run| len.saturating_mul(run.size));
         let rows_of = |operand: usize| if self.has_rows[operand] { self.len(operand) } else { 0 };
         let rows = [output, rows_of(1 - operand), rows_of(operand)];
-        let axes: Vec<Axis> = axes.collect();
+        let axes: Vec<MergedAxis> = axes.collect();
         let mut recorded = self.recorded(operation, record(self.len(operand), &axes, rows, scale));
         recorded.constants.push(("OPERAND", if operand == 1 { 1.0 } else { 0.0 }));
         recorded
     }
 
     /// The axes with the strides of two tensors that have them or not; size and count are the axis' length.
-    fn strided(&self, has: impl Fn(&Run) -> [bool; 2]) -> impl Iterator<Item = Axis> {
+    fn strided(&self, has: impl Fn(&AxisRun) -> [bool; 2]) -> impl Iterator<Item = MergedAxis> {
         let mut lens = [1, 1];
         self.runs.iter().map(move |run| {
             let has = has(run);
             let strides = [0, 1].map(|tensor: usize| if has[tensor] { lens[tensor] } else { 0 });
             [0, 1].into_iter().filter(|tensor: &usize| has[*tensor]).for_each(|tensor| lens[tensor] *= run.size);
-            Axis { size: run.size, count: run.size, a: strides[0], b: strides[1] }
+            MergedAxis { size: run.size, count: run.size, a: strides[0], b: strides[1] }
         })
     }
 
-    fn recorded(&self, operation: Operation, params: Record) -> Recorded {
+    fn recorded(&self, operation: Operation, params: Record) -> MergeArguments {
         let axes = if self.is_plain() { 0 } else { self.runs.len().max(1) };
         let axes = f64::from(u32::try_from(axes).unwrap_or(u32::MAX));
-        Recorded { params, constants: vec![("OPERATION", operation.code()), ("AXES", axes)] }
+        MergeArguments { params, constants: vec![("OPERATION", operation.code()), ("AXES", axes)] }
     }
 }
 
 /// `Params` of a result of `len` elements a row, with axes from the inside, and the rows' strides of `a`, `b` and `x`.
-fn record(len: usize, axes: &[Axis], rows: [usize; 3], scale: f32) -> Record {
-    let axis = |idx: usize| axes.get(idx).copied().unwrap_or(Axis { size: 1, count: 1, a: 0, b: 0 });
-    let [sizes, counts, a, b]: [[Word; MOST_AXES]; 4] =
-        [|axis: Axis| axis.size, |axis: Axis| axis.count, |axis: Axis| axis.a, |axis: Axis| axis.b]
-            .map(|of| std::array::from_fn(|idx| whole(of(axis(idx)))));
+fn record(len: usize, axes: &[MergedAxis], rows: [usize; 3], scale: f32) -> Record {
+    let axis = |idx: usize| axes.get(idx).copied().unwrap_or(MergedAxis { size: 1, count: 1, a: 0, b: 0 });
+    let [sizes, counts, a, b]: [[Word; MOST_AXES]; 4] = [
+        |axis: MergedAxis| axis.size,
+        |axis: MergedAxis| axis.count,
+        |axis: MergedAxis| axis.a,
+        |axis: MergedAxis| axis.b,
+    ]
+    .map(|of| std::array::from_fn(|idx| whole(of(axis(idx)))));
     Record {
         len: length_word(Length::per_row(len)),
         size_1: sizes[0],

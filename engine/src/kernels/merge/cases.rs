@@ -2,7 +2,7 @@
 
 use super::super::cases::{Case, Fill};
 use super::super::rounding::index;
-use super::alignment::Recorded;
+use super::alignment::MergeArguments;
 use super::{Alignment, Operation};
 use crate::size::{Length, Scalars, Word, length_word};
 
@@ -51,7 +51,7 @@ impl Sized {
         rows * row
     }
 
-    fn case(&self, operation: Operation, recorded: Recorded, len: usize) -> Case {
+    fn case(&self, operation: Operation, recorded: MergeArguments, len: usize) -> Case {
         let scalars = Scalars { rows: self.rows, ..Scalars::default() };
         let params: Vec<Word> = recorded.params.into();
         let params = params.into_iter().map(|word| word.bits(&scalars)).collect();

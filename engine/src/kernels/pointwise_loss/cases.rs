@@ -2,7 +2,7 @@
 
 use super::super::cases::{Case, Fill};
 use super::super::rounding::{float, index};
-use super::{Function, Params};
+use super::{Params, PointwiseFunction};
 
 /// Rows, columns and positions, with settings that each function sees.
 pub(super) fn params([rows, cols, positions]: [u32; 3], scale: f32) -> Params {
@@ -10,20 +10,20 @@ pub(super) fn params([rows, cols, positions]: [u32; 3], scale: f32) -> Params {
 }
 
 /// Predictions and targets in the range of a function.
-fn fills(function: Function, len: usize) -> [Fill; 2] {
+fn fills(function: PointwiseFunction, len: usize) -> [Fill; 2] {
     let signs = |low: f32| Fill::Values((0..len).map(|at| if at * at % 7 < 3 { low } else { 1.0 }).collect());
     match function {
-        Function::Poisson => [Fill::Uniform(len, 0.05, 4.0), Fill::Labels(len, 5)],
-        Function::KlDivergence => [Fill::Uniform(len, -0.1, 1.1), Fill::Uniform(len, 0.0, 1.0)],
-        Function::Hinge => [Fill::Uniform(len, -2.0, 2.0), signs(-1.0)],
-        Function::SquaredHinge => [Fill::Uniform(len, -2.0, 2.0), signs(0.0)],
-        Function::BinaryCrossentropy => [Fill::Uniform(len, -30.0, 30.0), Fill::Uniform(len, 0.0, 1.0)],
-        Function::BinaryFocalCrossentropy => [Fill::Uniform(len, -20.0, 20.0), Fill::Uniform(len, 0.0, 1.0)],
+        PointwiseFunction::Poisson => [Fill::Uniform(len, 0.05, 4.0), Fill::Labels(len, 5)],
+        PointwiseFunction::KlDivergence => [Fill::Uniform(len, -0.1, 1.1), Fill::Uniform(len, 0.0, 1.0)],
+        PointwiseFunction::Hinge => [Fill::Uniform(len, -2.0, 2.0), signs(-1.0)],
+        PointwiseFunction::SquaredHinge => [Fill::Uniform(len, -2.0, 2.0), signs(0.0)],
+        PointwiseFunction::BinaryCrossentropy => [Fill::Uniform(len, -30.0, 30.0), Fill::Uniform(len, 0.0, 1.0)],
+        PointwiseFunction::BinaryFocalCrossentropy => [Fill::Uniform(len, -20.0, 20.0), Fill::Uniform(len, 0.0, 1.0)],
         _ => [Fill::Normal(len), Fill::Normal(len)],
     }
 }
 
-fn case(function: Function, params: Params, [predictions, targets]: [Fill; 2]) -> Case {
+fn case(function: PointwiseFunction, params: Params, [predictions, targets]: [Fill; 2]) -> Case {
     let Params { rows, cols, positions, .. } = params;
     let weights = (0..index(rows / positions)).map(|sample| float((sample + 1) % 3) * 0.75).collect();
     Case::rows(format!("{function:?}, {rows} x {cols}, {positions} positions"), params.words(), rows, cols)
@@ -35,24 +35,24 @@ fn case(function: Function, params: Params, [predictions, targets]: [Fill; 2]) -
         .output(index(rows * cols))
 }
 
-fn sized(function: Function, [rows, cols, positions]: [u32; 3]) -> Case {
+fn sized(function: PointwiseFunction, [rows, cols, positions]: [u32; 3]) -> Case {
     case(function, params([rows, cols, positions], 0.25), fills(function, index(rows * cols)))
 }
 
 /// Predictions where two slopes meet, and predictions far from their targets.
-fn ends(function: Function) -> Case {
+fn ends(function: PointwiseFunction) -> Case {
     let predictions = vec![0.0, 1.0, -1.0, 0.75, 1.5, 40.0, 0.5, 2e-8];
     let targets = vec![0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0];
     let pairs = [Fill::Values(predictions), Fill::Values(targets)];
     let params = Params { smoothing: 0.0, gamma: 1.0, ..params([1, 8, 1], 1.0) };
-    let pairs = if function == Function::Poisson { fills(function, 8) } else { pairs };
+    let pairs = if function == PointwiseFunction::Poisson { fills(function, 8) } else { pairs };
     case(function, params, pairs).labelled("ends")
 }
 
 pub(super) fn forward() -> Vec<Case> {
     let sizes = [[1, 1, 1], [63, 1, 7], [64, 16, 1], [65, 17, 5], [257, 5, 1], [4, 4096, 2], [7001, 10, 1]];
-    let squares = sizes.into_iter().map(|size| sized(Function::SquaredError, size));
-    let each = Function::ALL.into_iter().flat_map(|function| {
+    let squares = sizes.into_iter().map(|size| sized(PointwiseFunction::SquaredError, size));
+    let each = PointwiseFunction::ALL.into_iter().flat_map(|function| {
         [sized(function, [64, 5, 1]), sized(function, [65, 33, 5]), sized(function, [3, 1000, 1]), ends(function)]
     });
     squares.chain(each).collect()

@@ -7,7 +7,7 @@ const EPSILON: f64 = 1e-7;
 
 /// Function of a prediction `y` and a target `t`; the discriminant is the shader's `LOSS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Function {
+pub enum PointwiseFunction {
     /// `(y - t)²`
     SquaredError = 0,
     /// `|y - t|`
@@ -30,9 +30,9 @@ pub enum Function {
     BinaryFocalCrossentropy = 9,
 }
 
-/// Settings of a [`Function`]; each has its own.
+/// Settings of a [`PointwiseFunction`]; each has its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct PointwiseSettings {
     /// Label smoothing, of the binary ones.
     pub smoothing: f64,
     /// End of Huber's parabola.
@@ -45,7 +45,7 @@ pub struct Settings {
     pub negative: f64,
 }
 
-impl Default for Settings {
+impl Default for PointwiseSettings {
     fn default() -> Self {
         Self { smoothing: 0.0, delta: 1.0, gamma: 2.0, positive: 1.0, negative: 1.0 }
     }
@@ -64,7 +64,7 @@ fn entropy(z: f64, q: f64) -> [f64; 2] {
     [z.max(0.0) - z * q + (-z.abs()).exp().ln_1p(), sigmoid(z) - q]
 }
 
-fn focal(settings: &Settings, z: f64, q: f64) -> [f64; 2] {
+fn focal(settings: &PointwiseSettings, z: f64, q: f64) -> [f64; 2] {
     let farthest = ((1.0 - EPSILON) / EPSILON).ln();
     let (yes, no) = (sigmoid(z), sigmoid(-z));
     let missed = (q * no + (1.0 - q) * yes).max(1e-37);
@@ -90,7 +90,7 @@ fn hinge(y: f64, t: f64) -> [f64; 2] {
     [margin.max(0.0), -sign * gate(margin)]
 }
 
-impl Function {
+impl PointwiseFunction {
     /// Every function, by code.
     pub const ALL: [Self; 10] = [
         Self::SquaredError,
@@ -121,7 +121,7 @@ impl Function {
     }
 
     /// The value for a prediction and a target, and its derivative by the prediction.
-    pub fn at(self, settings: &Settings, y: f64, t: f64) -> [f64; 2] {
+    pub fn at(self, settings: &PointwiseSettings, y: f64, t: f64) -> [f64; 2] {
         if y.is_nan() {
             // A maximum or a bound would hide it.
             return [y, y];

@@ -3,10 +3,10 @@
 use super::super::Call;
 use super::super::parallel;
 use super::super::rounding::float;
-use super::Sizes;
+use super::PoolingSizes;
 
 /// Calls `f(position of y, offset of a position of x)` for each window's positions in turn, in one image.
-fn each_position(sizes: &Sizes, mut f: impl FnMut(usize, usize)) {
+fn each_position(sizes: &PoolingSizes, mut f: impl FnMut(usize, usize)) {
     for (output, (line, column)) in sizes.outputs().enumerate() {
         sizes.positions(line, column).for_each(|position| f(output * sizes.channels, position));
     }
@@ -19,7 +19,7 @@ fn each_image(
     [out_len, in_len]: [usize; 2],
     f: impl Fn(&mut [f32], &[f32]) + Sync,
 ) {
-    let rows = Sizes::of(&call.params()).rows;
+    let rows = PoolingSizes::of(&call.params()).rows;
     let input = call.inputs[0];
     parallel::slabs(&mut output[..rows * out_len], out_len, rows * out_len.max(in_len), |row, output| {
         f(output, &input[row * in_len..(row + 1) * in_len]);
@@ -27,7 +27,7 @@ fn each_image(
 }
 
 pub(super) fn forward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     each_image(call, outputs[0], [sizes.out_len(), sizes.in_len()], |y, x| {
         y.fill(-3.4e38);
         each_position(&sizes, |to, at| {
@@ -41,7 +41,7 @@ pub(super) fn forward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 const BLOCK: usize = 64;
 
 pub(super) fn backward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let (in_len, out_len) = (sizes.in_len(), sizes.out_len());
     let [x, y, dy] = [0, 1, 2].map(|input: usize| call.inputs[input]);
     parallel::slabs(&mut outputs[0][..sizes.rows * in_len], in_len, sizes.rows * in_len, |row, d_x| {
@@ -51,7 +51,7 @@ pub(super) fn backward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     });
 }
 
-fn image_backward_max(sizes: &Sizes, [x, y, dy]: [&[f32]; 3], d_x: &mut [f32]) {
+fn image_backward_max(sizes: &PoolingSizes, [x, y, dy]: [&[f32]; 3], d_x: &mut [f32]) {
     let mut rest = [0.0f32; BLOCK];
     for (output, (line, column)) in sizes.outputs().enumerate() {
         for first in (0..sizes.channels).step_by(BLOCK) {
@@ -77,13 +77,13 @@ fn take(d_x: &mut [f32], rest: &mut [f32], x: &[f32], y: &[f32]) {
 }
 
 /// 1 / number of positions in each window of an image.
-fn shares(sizes: &Sizes) -> Vec<f32> {
+fn shares(sizes: &PoolingSizes) -> Vec<f32> {
     let count = |(line, column): (usize, usize)| sizes.window(0, line).len() * sizes.window(1, column).len();
     sizes.outputs().map(|window| 1.0 / float(count(window).max(1))).collect()
 }
 
 pub(super) fn forward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let shares = shares(&sizes);
     each_image(call, outputs[0], [sizes.out_len(), sizes.in_len()], |y, x| {
         y.fill(0.0);
@@ -97,7 +97,7 @@ pub(super) fn forward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let shares = shares(&sizes);
     each_image(call, outputs[0], [sizes.in_len(), sizes.out_len()], |d_x, dy| {
         d_x.fill(0.0);
@@ -109,7 +109,7 @@ pub(super) fn backward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn forward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let share = 1.0 / float(sizes.input[0] * sizes.input[1]);
     each_image(call, outputs[0], [sizes.channels, sizes.in_len()], |y, x| {
         y.fill(0.0);
@@ -121,7 +121,7 @@ pub(super) fn forward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]
 }
 
 pub(super) fn backward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let share = 1.0 / float(sizes.input[0] * sizes.input[1]);
     each_image(call, outputs[0], [sizes.in_len(), sizes.channels], |d_x, dy| {
         for d_x in d_x.chunks_exact_mut(sizes.channels) {

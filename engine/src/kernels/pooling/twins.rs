@@ -2,11 +2,11 @@
 
 use super::super::Call;
 use super::super::rounding::{double, single};
-use super::Sizes;
+use super::PoolingSizes;
 
 /// Calls `f(offset of y, offsets of x)` for each window and channel.
 fn each_window(call: &Call<'_>, mut f: impl FnMut(usize, Vec<usize>)) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     for row in 0..sizes.rows {
         for (output, (line, column)) in sizes.outputs().enumerate() {
             for channel in 0..sizes.channels {
@@ -34,7 +34,7 @@ pub(super) fn forward_max(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 /// Adds `share(y's offset, x's offsets)` to the elements of `d_x` that it names.
 fn scatter(call: &Call<'_>, d_x: &mut [f32], mut share: impl FnMut(usize, Vec<usize>) -> (Vec<usize>, f64)) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let mut sums = vec![0.0f64; sizes.rows * sizes.in_len()];
     each_window(call, |output, inputs| {
         let (takers, value) = share(output, inputs);
@@ -68,7 +68,7 @@ pub(super) fn backward_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn forward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let positions = sizes.input[0] * sizes.input[1];
     for (row, x) in call.inputs[0].chunks_exact(sizes.in_len()).enumerate().take(sizes.rows) {
         for channel in 0..sizes.channels {
@@ -79,7 +79,7 @@ pub(super) fn forward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]
 }
 
 pub(super) fn backward_global_average(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let sizes = Sizes::of(&call.params());
+    let sizes = PoolingSizes::of(&call.params());
     let positions = double(sizes.input[0] * sizes.input[1]);
     for (row, d_x) in outputs[0].chunks_exact_mut(sizes.in_len()).enumerate().take(sizes.rows) {
         for (i, d_x) in d_x.iter_mut().enumerate() {

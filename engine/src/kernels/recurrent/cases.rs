@@ -1,6 +1,6 @@
 //! The sizes at which the steps are tested.
 
-use super::super::activation_functions::{Activation, Function, Numbers};
+use super::super::activation_functions::{Activation, Function, FunctionNumbers};
 use super::super::cases::{Case, Fill};
 use super::super::rounding::index;
 use super::{NONE, Params};
@@ -18,7 +18,7 @@ fn places() -> [[u32; 4]; 4] {
 
 /// Arguments of a case beside its sizes.
 #[derive(Clone, Copy)]
-struct Asked {
+struct RecurrentArguments {
     function: Function,
     is_masked: bool,
     is_zero_output: bool,
@@ -26,24 +26,29 @@ struct Asked {
     use_bias: bool,
 }
 
-fn asked() -> [Asked; 4] {
-    let plain = Asked {
+fn asked() -> [RecurrentArguments; 4] {
+    let plain = RecurrentArguments {
         function: Function::plain(Activation::Tanh),
         is_masked: false,
         is_zero_output: false,
         is_hard: false,
         use_bias: true,
     };
-    let numbers = Numbers { slope: 0.25, ..Numbers::NONE };
+    let numbers = FunctionNumbers { slope: 0.25, ..FunctionNumbers::NONE };
     [
         plain,
-        Asked { is_masked: true, ..plain },
-        Asked { is_masked: true, is_zero_output: true, is_hard: true, ..plain },
-        Asked { use_bias: false, function: Function { activation: Activation::Elu, numbers }, ..plain },
+        RecurrentArguments { is_masked: true, ..plain },
+        RecurrentArguments { is_masked: true, is_zero_output: true, is_hard: true, ..plain },
+        RecurrentArguments { use_bias: false, function: Function { activation: Activation::Elu, numbers }, ..plain },
     ]
 }
 
-fn case([rows, units]: [u32; 2], steps: u32, [at, next, is_first, y_offset]: [u32; 4], asked: Asked) -> (Case, Params) {
+fn case(
+    [rows, units]: [u32; 2],
+    steps: u32,
+    [at, next, is_first, y_offset]: [u32; 4],
+    asked: RecurrentArguments,
+) -> (Case, Params) {
     let params = Params { rows, units, steps, at, next, is_first, y_offset, y_stride: units + 9 };
     let label = format!("{rows} x {units}, {at} to {next} of {steps}, {:?}", asked.function.activation);
     let mut case = Case::elements(label, params.words(), rows * units).function(asked.function);

@@ -3,17 +3,17 @@
 use super::super::Call;
 use super::super::activation_functions::{Activation, Function};
 use super::super::vectors;
-use super::Step;
+use super::RecurrentStep;
 
 /// Arguments of a step for all rows.
-struct Rows {
-    step: Step,
+struct FastStep {
+    step: RecurrentStep,
     activation: Function,
 }
 
-impl Rows {
+impl FastStep {
     fn of_call(call: &Call<'_>) -> Self {
-        Self { step: Step::of_call(call), activation: Function::of_call(call) }
+        Self { step: RecurrentStep::of_call(call), activation: Function::of_call(call) }
     }
 
     fn gate(&self, values: &mut [f32]) {
@@ -112,7 +112,7 @@ fn add(to: &mut [f32], from: &[f32]) {
 }
 
 pub(super) fn forward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let rows = Rows::of_call(call);
+    let rows = FastStep::of_call(call);
     let (s, units) = (&rows.step, rows.step.units);
     let [gates, states, state, y, cells] = outputs else { return };
     let (mut c, mut h) = (vec![0.0; units], vec![0.0; units]);
@@ -148,7 +148,7 @@ pub(super) fn forward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn forward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let rows = Rows::of_call(call);
+    let rows = FastStep::of_call(call);
     let (s, units) = (&rows.step, rows.step.units);
     let [gates, states, state, y] = outputs else { return };
     let (mut part, mut h) = (vec![0.0; 3 * units], vec![0.0; units]);
@@ -180,7 +180,7 @@ pub(super) fn forward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn forward_simple(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let rows = Rows::of_call(call);
+    let rows = FastStep::of_call(call);
     let (s, units) = (&rows.step, rows.step.units);
     let [gates, states, state, y] = outputs else { return };
     let mut h = vec![0.0; units];
@@ -199,7 +199,7 @@ pub(super) fn forward_simple(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let rows = Rows::of_call(call);
+    let rows = FastStep::of_call(call);
     let (s, units) = (&rows.step, rows.step.units);
     let [d_gates, carried_h, carried_c] = outputs else { return };
     let [mut dh, mut a, mut dc] = [vec![0.0; units], vec![0.0; units], vec![0.0; units]];
@@ -241,7 +241,7 @@ pub(super) fn backward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let rows = Rows::of_call(call);
+    let rows = FastStep::of_call(call);
     let (s, units) = (&rows.step, rows.step.units);
     let [d_gates, carried_h] = outputs else { return };
     let [mut dh, mut dg] = [vec![0.0; units], vec![0.0; units]];
@@ -272,7 +272,7 @@ pub(super) fn backward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_simple(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let rows = Rows::of_call(call);
+    let rows = FastStep::of_call(call);
     let (s, units) = (&rows.step, rows.step.units);
     let [d_gates, carried_h] = outputs else { return };
     let mut dh = vec![0.0; units];

@@ -3,18 +3,18 @@
 use super::super::Call;
 use super::super::activation_functions::{Activation, Function};
 use super::super::rounding::single;
-use super::Step;
+use super::RecurrentStep;
 
 /// Arguments of a step for all numbers.
-struct Numbers {
-    step: Step,
+struct StepTwin {
+    step: RecurrentStep,
     activation: Function,
     gate: Function,
 }
 
-impl Numbers {
+impl StepTwin {
     fn of_call(call: &Call<'_>) -> Self {
-        let step = Step::of_call(call);
+        let step = RecurrentStep::of_call(call);
         let gate = Function::plain(if step.is_hard { Activation::HardSigmoid } else { Activation::Sigmoid });
         Self { step, activation: Function::of_call(call), gate }
     }
@@ -68,7 +68,7 @@ impl Numbers {
 }
 
 pub(super) fn forward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let n = Numbers::of_call(call);
+    let n = StepTwin::of_call(call);
     let (s, units) = (&n.step, n.step.units);
     n.each(|row, unit| {
         let at = s.place(row, s.at, 4 * units) + unit;
@@ -97,7 +97,7 @@ pub(super) fn forward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn forward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let n = Numbers::of_call(call);
+    let n = StepTwin::of_call(call);
     let (s, units) = (&n.step, n.step.units);
     n.each(|row, unit| {
         let at = s.place(row, s.at, 6 * units) + unit;
@@ -116,7 +116,7 @@ pub(super) fn forward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn forward_simple(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let n = Numbers::of_call(call);
+    let n = StepTwin::of_call(call);
     let (s, units) = (&n.step, n.step.units);
     n.each(|row, unit| {
         let at = s.place(row, s.at, units) + unit;
@@ -130,7 +130,7 @@ pub(super) fn forward_simple(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let n = Numbers::of_call(call);
+    let n = StepTwin::of_call(call);
     let (s, units) = (&n.step, n.step.units);
     n.each(|row, unit| {
         let (at, item) = (s.place(row, s.at, 4 * units) + unit, row * units + unit);
@@ -159,7 +159,7 @@ pub(super) fn backward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let n = Numbers::of_call(call);
+    let n = StepTwin::of_call(call);
     let (s, units) = (&n.step, n.step.units);
     n.each(|row, unit| {
         let (at, item) = (s.place(row, s.at, 6 * units) + unit, row * units + unit);
@@ -179,7 +179,7 @@ pub(super) fn backward_gru(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 pub(super) fn backward_simple(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    let n = Numbers::of_call(call);
+    let n = StepTwin::of_call(call);
     let (s, units) = (&n.step, n.step.units);
     n.each(|row, unit| {
         let (at, item) = (s.place(row, s.at, units) + unit, row * units + unit);
