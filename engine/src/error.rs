@@ -23,11 +23,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 #[derive(thiserror::Error)]
 #[error(transparent)]
-pub struct Error(Box<Told>);
+pub struct Error(Box<ErrorText>);
 
 #[derive(Debug, thiserror::Error)]
 #[error("{who} {problem}\n  help: {help}")]
-struct Told {
+struct ErrorText {
     kind: ErrorKind,
     who: String,
     problem: String,
@@ -96,7 +96,7 @@ impl Error {
     /// An error of a kind, for those that have no function of their own.
     pub fn new(kind: ErrorKind, who: impl Into<String>, problem: impl Into<String>, help: impl Into<String>) -> Self {
         let (who, problem, help) = (who.into(), problem.into(), help.into());
-        Self(Box::new(Told { kind, who, problem, help, path: None, source: None }))
+        Self(Box::new(ErrorText { kind, who, problem, help, path: None, source: None }))
     }
 
     /// A file that could not be read.
@@ -127,7 +127,7 @@ impl Error {
     fn file(path: PathBuf, action: &str, source: io::Error, help: &str) -> Self {
         let (who, problem) = (format!("`{}`", shown(&path)), format!("can't be {action}: {}", cause(&source)));
         let (help, path, source) = (help.into(), Some(path), Some(source));
-        Self(Box::new(Told { kind: ErrorKind::File, who, problem, help, path, source }))
+        Self(Box::new(ErrorText { kind: ErrorKind::File, who, problem, help, path, source }))
     }
 
     /// Kind of the error.

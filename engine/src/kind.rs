@@ -146,14 +146,14 @@ impl<T: ?Sized> fmt::Debug for Entry<T> {
 }
 
 /// A shared `T`, or one that lives as long as the program: so that handles can be constants.
-pub enum Handle<T: ?Sized + 'static> {
+pub enum SharedOrStatic<T: ?Sized + 'static> {
     /// Lives as long as the program.
     Static(&'static T),
     /// Shared by its holders.
     Shared(Arc<T>),
 }
 
-impl<T: ?Sized> Clone for Handle<T> {
+impl<T: ?Sized> Clone for SharedOrStatic<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Static(it) => Self::Static(it),
@@ -162,7 +162,7 @@ impl<T: ?Sized> Clone for Handle<T> {
     }
 }
 
-impl<T: ?Sized> Deref for Handle<T> {
+impl<T: ?Sized> Deref for SharedOrStatic<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -173,7 +173,7 @@ impl<T: ?Sized> Deref for Handle<T> {
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Handle<T> {
+impl<T: ?Sized + fmt::Debug> fmt::Debug for SharedOrStatic<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

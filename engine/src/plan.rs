@@ -26,7 +26,7 @@ use crate::size::F32_BYTES;
 pub(crate) const MOST_ELEMENTS: u64 = (1 << 32) - (1 << 20);
 
 pub use crate::size::{Grid, Length, Scalars, Word, length_word, vectors_word};
-pub use layout::{Layout, Placed};
+pub use layout::{Layout, PlacedTensor};
 pub use places::{Place, Places};
 pub use record::{Node, Recorder, Tensor};
 pub use wire::{Reader, Wire};

@@ -23,7 +23,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Problem, Result};
-use crate::kind::{Handle, Named};
+use crate::kind::{Named, SharedOrStatic};
 use crate::plan::{Recorder, View};
 use crate::shape::Shape;
 
@@ -65,34 +65,35 @@ pub use table::LOSSES;
 /// assert_ne!(smoothed, Loss::CATEGORICAL_CROSSENTROPY);
 /// ```
 #[derive(Clone)]
-pub struct Loss(Handle<dyn LossFunction>);
+pub struct Loss(SharedOrStatic<dyn LossFunction>);
 
 impl<L: LossFunction + 'static> From<L> for Loss {
     fn from(loss: L) -> Self {
-        Self(Handle::Shared(Arc::new(loss)))
+        Self(SharedOrStatic::Shared(Arc::new(loss)))
     }
 }
 
 impl Loss {
     /// Cross-entropy with class indices, without smoothing.
     pub const SPARSE_CATEGORICAL_CROSSENTROPY: Self =
-        Self(Handle::Static(&SparseCategoricalCrossentropy { label_smoothing: 0.0, ignore_class: None }));
+        Self(SharedOrStatic::Static(&SparseCategoricalCrossentropy { label_smoothing: 0.0, ignore_class: None }));
 
     /// Cross-entropy with probabilities as targets, without smoothing.
-    pub const CATEGORICAL_CROSSENTROPY: Self = Self(Handle::Static(&CategoricalCrossentropy { label_smoothing: 0.0 }));
+    pub const CATEGORICAL_CROSSENTROPY: Self =
+        Self(SharedOrStatic::Static(&CategoricalCrossentropy { label_smoothing: 0.0 }));
 
     /// Binary cross-entropy without smoothing.
-    pub const BINARY_CROSSENTROPY: Self = Self(Handle::Static(&BinaryCrossentropy { label_smoothing: 0.0 }));
+    pub const BINARY_CROSSENTROPY: Self = Self(SharedOrStatic::Static(&BinaryCrossentropy { label_smoothing: 0.0 }));
 
     /// Mean squared error.
-    pub const MEAN_SQUARED_ERROR: Self = Self(Handle::Static(&MeanSquaredError {}));
+    pub const MEAN_SQUARED_ERROR: Self = Self(SharedOrStatic::Static(&MeanSquaredError {}));
 
     /// One of a file, where losses of your own may stand, too.
     ///
     /// # Errors
     /// If the kind is unknown, or its settings can't be read.
     pub fn read(named: Named, own: &[Entry]) -> Result<Self, String> {
-        named.make(own, LOSSES).map(|loss| Self(Handle::Shared(loss)))
+        named.make(own, LOSSES).map(|loss| Self(SharedOrStatic::Shared(loss)))
     }
 
     /// The function behind it.

@@ -8,7 +8,7 @@ use crate::kernels::{batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;
 use crate::optimizers::{Clipping, Optimizer, UpdateRule};
 use crate::plan::{
-    Grid, Layout, Length, Moving, Node, Pass, Penalty, Placed, Plan, Precision, Recorder, Role, View, Word,
+    Grid, Layout, Length, Moving, Node, Pass, Penalty, PlacedTensor, Plan, Precision, Recorder, Role, View, Word,
     length_word, vectors_word,
 };
 
@@ -144,7 +144,7 @@ fn record_clip(rec: &mut Recorder<'_>, segments: &[u64], max_norm: f32) -> View 
 }
 
 /// Scales the gradient of one parameter down to a norm.
-fn record_clip_norm(rec: &mut Recorder<'_>, placed: &Placed, max_norm: f32) {
+fn record_clip_norm(rec: &mut Recorder<'_>, placed: &PlacedTensor, max_norm: f32) {
     let len = placed.len() as u64;
     let whole = rec.layout().segments[placed.segment as usize];
     let gradient = flat(rec, Role::Gradients(placed.segment), whole);
@@ -177,7 +177,7 @@ fn record_clip_value(rec: &mut Recorder<'_>, segment: u32, len: u64, value: f32)
 fn by_rule<'a>(layout: &Layout, optimizer: &'a Optimizer, stretch: &Stretch) -> Vec<(Stretch, &'a dyn UpdateRule)> {
     let Stretch { segment, offset, len } = *stretch;
     let end = offset + len;
-    let is_held = |placed: &&Placed| placed.segment == segment && (offset..end).contains(&placed.offset);
+    let is_held = |placed: &&PlacedTensor| placed.segment == segment && (offset..end).contains(&placed.offset);
     let mut parts: Vec<(Stretch, &dyn UpdateRule)> = Vec::new();
     let mut decays = None;
     for placed in layout.trainable().iter().filter(is_held) {

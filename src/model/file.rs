@@ -13,7 +13,7 @@ use super::evaluation::EvaluationRead;
 use super::{BEST, Model, ModelConfig, OPTIMIZER, Own, Weights};
 use crate::error::{Error, Result};
 use crate::files::{self, FileKind};
-use crate::plan::{Layout, Placed};
+use crate::plan::{Layout, PlacedTensor};
 use crate::schema::Schema;
 
 /// Key of the metadata under which the architecture is stored.
@@ -36,7 +36,7 @@ pub(crate) struct Entered<'a> {
 
 /// Parameters and statistics for a file, with a prefix before their names.
 pub(crate) fn entered<'a>(layout: &'a Layout, weights: &'a Weights, prefix: &str) -> Vec<Entered<'a>> {
-    let entered = |placed: &'a Placed, values: &'a [f32]| Entered {
+    let entered = |placed: &'a PlacedTensor, values: &'a [f32]| Entered {
         name: format!("{prefix}{}", placed.name),
         shape: &placed.shape,
         values: &values[placed.range()],
@@ -290,7 +290,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// The values of one tensor.
-    pub(crate) fn read(&self, name: &str, placed: &Placed, values: &mut [f32]) -> Result<()> {
+    pub(crate) fn read(&self, name: &str, placed: &PlacedTensor, values: &mut [f32]) -> Result<()> {
         let refuse = |problem: String| {
             let help = "the file belongs to another model, or is damaged; nothing was loaded";
             Error::checkpoint(format!("`{}`, tensor `{name}`,", self.name), problem, help)

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use crate::layers::{Layer, Regularizers};
 use crate::losses::Loss;
-use crate::plan::{InputMask, Layout, Placed, PositionMask};
+use crate::plan::{InputMask, Layout, PlacedTensor, PositionMask};
 use crate::schema::Schema;
 use crate::shape::Shape;
 
@@ -194,7 +194,7 @@ impl Model {
     }
 
     /// The layer to which a parameter or statistic belongs, by position.
-    pub(crate) fn owners<'a>(&'a self, tensors: &'a [Placed]) -> impl Iterator<Item = (usize, &'a Placed)> {
+    pub(crate) fn owners<'a>(&'a self, tensors: &'a [PlacedTensor]) -> impl Iterator<Item = (usize, &'a PlacedTensor)> {
         let names = self.layers.iter().enumerate().map(|(idx, layer)| (layer.name.as_str(), idx));
         let layers: HashMap<&str, usize> = names.collect();
         tensors.iter().filter_map(move |placed| {

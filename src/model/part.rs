@@ -8,8 +8,8 @@ use crate::kernels::{add, regularizer};
 use crate::layers::Regularizer;
 use crate::losses::Loss;
 use crate::plan::{
-    Combine, Grid, Handed, Layout, Length, Node, Pass, Penalty, Placed, Plan, Recorder, Role, Tensor, View, When, Word,
-    length_word,
+    Combine, Grid, Handed, Layout, Length, Node, Pass, Penalty, PlacedTensor, Plan, Recorder, Role, Tensor, View, When,
+    Word, length_word,
 };
 
 /// The nodes that a plan records: all of a model, or those of a stage.
@@ -292,7 +292,7 @@ impl<'a> Part<'a> {
         }
         let handed = self.record_handed_gradients(&mut rec);
         // A penalty moves a parameter that no loss reaches, too.
-        let is_penalized = |placed: &Placed| {
+        let is_penalized = |placed: &PlacedTensor| {
             let is_of = |penalty: &Penalty| (penalty.segment, penalty.offset) == (placed.segment, placed.offset);
             rec.penalties().iter().any(is_of)
         };

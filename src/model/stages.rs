@@ -6,7 +6,7 @@ use super::Model;
 use super::objective::Objective;
 use super::part::{Border, Part};
 use crate::error::{Error, Result};
-use crate::plan::{Layout, Pass, Placed, Places, Plan};
+use crate::plan::{Layout, Pass, PlacedTensor, Places, Plan};
 
 /// A part of a model that adapters of its own compute. Without a division, it is all of the model.
 #[derive(Clone, Debug)]
@@ -188,9 +188,9 @@ impl Model {
         for (position, layer_idx) in held.enumerate() {
             place[layer_idx].get_or_insert(position);
         }
-        let in_order = |tensors: &[Placed]| {
+        let in_order = |tensors: &[PlacedTensor]| {
             let used = self.owners(tensors).filter_map(|(layer_idx, placed)| Some((place[layer_idx]?, placed.clone())));
-            let mut used: Vec<(usize, Placed)> = used.collect();
+            let mut used: Vec<(usize, PlacedTensor)> = used.collect();
             used.sort_by_key(|(position, _)| *position);
             used.into_iter().map(|(_, placed)| (placed.name, placed.shape))
         };

@@ -31,7 +31,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Problem, Result};
 use crate::kernels::ema as ema_kernel;
-use crate::kind::{Handle, Named};
+use crate::kind::{Named, SharedOrStatic};
 use crate::plan::{Scalars, Word};
 
 pub use crate::kind::Settings;
@@ -66,7 +66,7 @@ pub use table::OPTIMIZERS;
 /// ```
 #[derive(Clone)]
 pub struct Optimizer {
-    rule: Handle<dyn UpdateRule>,
+    rule: SharedOrStatic<dyn UpdateRule>,
     clipping: Option<Clipping>,
     ema: Option<Ema>,
     exclusion: Option<Exclusion>,
@@ -74,7 +74,7 @@ pub struct Optimizer {
 
 impl<R: UpdateRule + 'static> From<R> for Optimizer {
     fn from(rule: R) -> Self {
-        Self { rule: Handle::Shared(Arc::new(rule)), clipping: None, ema: None, exclusion: None }
+        Self { rule: SharedOrStatic::Shared(Arc::new(rule)), clipping: None, ema: None, exclusion: None }
     }
 }
 
@@ -97,7 +97,7 @@ impl Optimizer {
         let clipping = Clipping::take(&mut named.settings)?;
         let ema = Ema::take(&mut named.settings)?;
         let exclusion = Exclusion::take(&mut named, own)?;
-        named.make(own, OPTIMIZERS).map(|rule| Self { rule: Handle::Shared(rule), clipping, ema, exclusion })
+        named.make(own, OPTIMIZERS).map(|rule| Self { rule: SharedOrStatic::Shared(rule), clipping, ema, exclusion })
     }
 
     /// Scales the gradient of each parameter down to this norm where it is above it, as `clipnorm` of Keras.
@@ -190,7 +190,7 @@ impl Optimizer {
     /// A copy with another learning rate.
     #[must_use]
     pub fn with_learning_rate(&self, rate: f32) -> Self {
-        Self { rule: Handle::Shared(self.rule.with_learning_rate(rate)), ..self.clone() }
+        Self { rule: SharedOrStatic::Shared(self.rule.with_learning_rate(rate)), ..self.clone() }
     }
 
     /// Names of the state that each parameter has, as in Keras: those of the rule, then the average of the weights.

@@ -12,7 +12,7 @@ use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
 use crate::scheduler::Division;
 use crate::size::F32_BYTES;
 use manyhands_engine::adapters::Kind;
-use manyhands_engine::adapters::memory::{self, Needed};
+use manyhands_engine::adapters::memory::{self, NeedOrLack};
 
 /// Most blocks of a model.
 const MOST: usize = 12;
@@ -147,7 +147,7 @@ impl Blocks {
     ///
     /// # Errors
     /// If it can't be planned.
-    pub fn need_of_copy(&self, micro_batches: u32, rows: u32, kind: Kind, limit: Option<u64>) -> Result<Needed> {
+    pub fn need_of_copy(&self, micro_batches: u32, rows: u32, kind: Kind, limit: Option<u64>) -> Result<NeedOrLack> {
         memory::need_of_copy(|pieces| self.whole(pieces), micro_batches, rows, kind, limit.unwrap_or(u64::MAX))
     }
 

@@ -23,7 +23,7 @@ use crate::scheduler::{
 };
 use crate::shown::bytes;
 use crate::timing::median;
-use manyhands_engine::adapters::memory::{self, Needed};
+use manyhands_engine::adapters::memory::{self, NeedOrLack};
 use manyhands_engine::adapters::{Info, Kind, Opener};
 
 /// Training steps in which the split is learned, and those that count.
@@ -194,7 +194,7 @@ impl Trial {
     }
 
     /// Memory of a stage, or of a copy, for up to `most` rows at once.
-    fn need(&self, stage: usize, most: u32, kind: Kind, limit: u64) -> Result<Needed> {
+    fn need(&self, stage: usize, most: u32, kind: Kind, limit: u64) -> Result<NeedOrLack> {
         let Some(in_pieces) = &self.in_pieces else { return Ok(memory::need(&self.plans[stage], most, kind, limit)) };
         let plan = |pieces| Ok(if pieces > 1 { in_pieces.1.clone() } else { self.plans[0].clone() });
         memory::need_of_copy(plan, self.micro_batches, most, kind, limit)

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::runtime::{Runtime, Task};
+use crate::runtime::{LocalTask, Runtime};
 
 /// An actor that waits for the world to run it.
-pub(super) type Actor = Box<dyn FnOnce() -> Task + Send>;
+pub(super) type Actor = Box<dyn FnOnce() -> LocalTask + Send>;
 
 /// The virtual runtime of a host in a [`World`](super::world::World). All hosts share one clock.
 #[derive(Clone)]

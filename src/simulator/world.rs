@@ -18,7 +18,7 @@ use super::crowd::Crowd;
 use super::spec::AdapterSpec;
 use super::virtual_time::{Virtual, lock};
 use crate::error::{Error, Result};
-use crate::runtime::{Runtime, Task};
+use crate::runtime::{LocalTask, Runtime};
 use manyhands_engine::adapters::{self, Info, Kind, Opener};
 
 /// `backend` of a simulated adapter's [`Info`].
@@ -42,7 +42,7 @@ pub struct World {
     hosts: Vec<(Virtual, Range<usize>)>,
     runtime: Virtual,
     adapters: Vec<Arc<SimulatedAdapter>>,
-    tasks: Vec<Option<Task>>,
+    tasks: Vec<Option<LocalTask>>,
     ready: Arc<Ready>,
 }
 

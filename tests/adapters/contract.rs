@@ -29,7 +29,7 @@ use manyhands_engine::adapters::{
     self, ActorId, Combining, Event, Fault, Handle, Message, Request, Run, Ticket, cpu, gpu,
 };
 use manyhands_engine::plan::{Buffer, BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
-use manyhands_engine::runtime::{Native, Runtime, Task};
+use manyhands_engine::runtime::{LocalTask, Native, Runtime};
 
 use self::kernels::{ADD, BROKEN, SCALE, SUM};
 use crate::alone::alone;
@@ -601,7 +601,7 @@ impl Runtime for NoThreads {
         Native.sleep(ms)
     }
 
-    fn spawn(&self, _: &str, _: Box<dyn FnOnce() -> Task + Send>) {}
+    fn spawn(&self, _: &str, _: Box<dyn FnOnce() -> LocalTask + Send>) {}
 }
 
 /// An adapter that got no thread once left everybody waiting for ever.

@@ -16,11 +16,11 @@ use manyhands::logs::JsonLog;
 use manyhands::model::Objective;
 use manyhands::simulator::RigConfig;
 use manyhands::{Checkpoint, Compile, Fit, Loss, Model, ModelConfig, Optimizer, Sequential, Trainer};
-use manyhands_engine::adapters::remote::{self, Link, Packet};
+use manyhands_engine::adapters::remote::{self, LinkEnd, Packet};
 use manyhands_engine::adapters::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, cpu};
 use manyhands_engine::kernels::FAMILIES;
 use manyhands_engine::plan::{Pass, Role, Scalars};
-use manyhands_engine::runtime::{Native, Runtime, Task};
+use manyhands_engine::runtime::{LocalTask, Native, Runtime};
 use serde::Deserialize as _;
 
 use super::fuzz::{Target, write};
@@ -330,10 +330,10 @@ fn unpacked(input: &[u8]) -> Vec<Packet> {
 }
 
 /// The two ends of a link.
-fn link() -> (Link, Link) {
+fn link() -> (LinkEnd, LinkEnd) {
     let (there, far) = async_channel::unbounded();
     let (back, here) = async_channel::unbounded();
-    (Link { there, here }, Link { there: back, here: far })
+    (LinkEnd { there, here }, LinkEnd { there: back, here: far })
 }
 
 /// Loads a plan, writes its parameters, and runs each pass.
@@ -386,7 +386,7 @@ impl Runtime for Joined {
         Native.sleep(ms)
     }
 
-    fn spawn(&self, _: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+    fn spawn(&self, _: &str, actor: Box<dyn FnOnce() -> LocalTask + Send>) {
         self.0.lock().unwrap().push(std::thread::spawn(|| pollster::block_on(actor())));
     }
 }

@@ -102,8 +102,8 @@ fn shapes_and_numbers_of_parameters() {
         let model = row.model(2);
         let mine = |name: &str| name.starts_with("it/");
         let layout = model.layout();
-        let count = |list: &[manyhands_engine::plan::Placed]| -> usize {
-            list.iter().filter(|placed| mine(&placed.name)).map(manyhands_engine::plan::Placed::len).sum()
+        let count = |list: &[manyhands_engine::plan::PlacedTensor]| -> usize {
+            list.iter().filter(|placed| mine(&placed.name)).map(manyhands_engine::plan::PlacedTensor::len).sum()
         };
         assert_eq!(model.outputs()[0].1.axes(), row.output, "{}: output shape", name(row));
         let numbers = [count(&layout.parameters), count(&layout.statistics)];

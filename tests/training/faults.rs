@@ -16,7 +16,7 @@ use manyhands::scheduler::{AdapterStatus, Scheduler, Step};
 use manyhands::simulator::{AdapterSpec, FaultKind, InjectedFault, Trigger, World};
 use manyhands::{Compile, CpuFallback, Fit, Loss, Model, Optimizer, Sequential, SplitMode, Trainer};
 use manyhands_engine::adapters::{self, Opener};
-use manyhands_engine::runtime::{Native, Runtime, Task};
+use manyhands_engine::runtime::{LocalTask, Native, Runtime};
 
 use crate::close::assert_relative;
 use crate::{needed, simulated};
@@ -174,7 +174,7 @@ impl Runtime for Broken {
         Native.sleep(ms)
     }
 
-    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> LocalTask + Send>) {
         Native.spawn(name, actor);
     }
 }

@@ -204,11 +204,11 @@ fn linked() -> Opener {
         let (there, far_here) = async_channel::unbounded();
         let (far_there, here) = async_channel::unbounded();
         let far = runtime.clone();
-        let serve = move || -> manyhands_engine::runtime::Task {
-            Box::pin(remote::serve(far, remote::Link { there: far_there, here: far_here }, FAMILIES))
+        let serve = move || -> manyhands_engine::runtime::LocalTask {
+            Box::pin(remote::serve(far, remote::LinkEnd { there: far_there, here: far_here }, FAMILIES))
         };
         runtime.spawn("far end", Box::new(serve));
-        Ok(remote::connect(info, actor, &*runtime, events, remote::Link { there, here }))
+        Ok(remote::connect(info, actor, &*runtime, events, remote::LinkEnd { there, here }))
     })
 }
 
@@ -239,8 +239,8 @@ fn a_worker_without_a_kernel_of_the_plan_is_a_lost_adapter_and_says_so() {
         let (events, said) = async_channel::unbounded();
         let (there, far_here) = async_channel::unbounded();
         let (far_there, here) = async_channel::unbounded();
-        let far = remote::serve(Arc::new(Native), remote::Link { there: far_there, here: far_here }, KERNELS);
-        let near = remote::connect(&cpu(), ActorId::default(), &Native, events, remote::Link { there, here });
+        let far = remote::serve(Arc::new(Native), remote::LinkEnd { there: far_there, here: far_here }, KERNELS);
+        let near = remote::connect(&cpu(), ActorId::default(), &Native, events, remote::LinkEnd { there, here });
         let plan = Arc::new(trainer(1).model().inference_plan());
         near.requests.send(Request::Load { plan, capacity: 4 }).await.unwrap();
         far.await;
@@ -261,7 +261,7 @@ fn a_link_that_closes_is_a_lost_adapter() {
             ActorId { adapter_idx: 7, reopened: 1 },
             &Native,
             events,
-            remote::Link { there, here },
+            remote::LinkEnd { there, here },
         );
         far_there.close();
         let message = said.recv().await.unwrap();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_channel::Sender;
 use js_sys::{Array, Function};
 use manyhands::adapters::{Info, Kind};
-use manyhands_engine::adapters::remote::{self, Link, Packet};
+use manyhands_engine::adapters::remote::{self, LinkEnd, Packet};
 use manyhands_engine::adapters::{self, ActorId, Handle, Message, Opener};
-use manyhands_engine::runtime::{self, Runtime, Task};
+use manyhands_engine::runtime::{self, LocalTask, Runtime};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::closure::Closure;
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -26,7 +26,7 @@ pub(crate) fn opener() -> Opener {
 fn open(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Message>) -> Handle {
     let (there, outgoing) = async_channel::unbounded::<Packet>();
     let (incoming, here) = async_channel::unbounded();
-    let carry = move || -> Task {
+    let carry = move || -> LocalTask {
         Box::pin(async move {
             let heard = incoming.clone();
             let heard = Closure::<dyn Fn(Vec<u32>, Array)>::new(move |words: Vec<u32>, arrays: Array| {
@@ -47,7 +47,7 @@ fn open(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Messa
         })
     };
     runtime.spawn("worker", Box::new(carry));
-    remote::connect(info, actor, runtime, events, Link { there, here })
+    remote::connect(info, actor, runtime, events, LinkEnd { there, here })
 }
 
 thread_local! {
@@ -61,7 +61,7 @@ pub fn serve_cpu(post: Function) {
     let (inbox, here) = async_channel::unbounded();
     let (there, outgoing) = async_channel::unbounded::<Packet>();
     INBOX.with(|place| *place.borrow_mut() = Some(inbox));
-    wasm_bindgen_futures::spawn_local(remote::serve(runtime::system(), Link { there, here }, models::KERNELS));
+    wasm_bindgen_futures::spawn_local(remote::serve(runtime::system(), LinkEnd { there, here }, models::KERNELS));
     wasm_bindgen_futures::spawn_local(async move {
         while let Ok(packet) = outgoing.recv().await {
             host::send(&packet, post.unchecked_ref());

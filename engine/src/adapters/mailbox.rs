@@ -13,7 +13,7 @@ use futures_lite::FutureExt;
 use super::throttle::Throttle;
 use super::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Pass, Plan, Role};
-use crate::runtime::{Runtime, Task, panic_text};
+use crate::runtime::{LocalTask, Runtime, panic_text};
 use crate::shown::bytes;
 
 /// Reason why a request was not served to its end.
@@ -38,7 +38,7 @@ impl From<Fault> for Stop {
 pub type Serving<'a, T = ()> = Pin<Box<dyn Future<Output = Result<T, Stop>> + 'a>>;
 
 /// A device that is being opened.
-type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Device>, Fault>>>>;
+type OpeningDevice = Pin<Box<dyn Future<Output = Result<Box<dyn Device>, Fault>>>>;
 
 /// Operations of an adapter for the requests of the contract.
 ///
@@ -144,7 +144,7 @@ where
     D: Device + 'static,
     F: Future<Output = Result<D, Fault>> + 'static,
 {
-    let open = move |clock| -> Opening {
+    let open = move |clock| -> OpeningDevice {
         let opened = open(clock);
         Box::pin(async move { Ok(Box::new(opened.await?) as Box<dyn Device>) })
     };
@@ -156,7 +156,7 @@ fn spawn_boxed(
     actor: ActorId,
     runtime: &Arc<dyn Runtime>,
     events: Sender<Message>,
-    open: Box<dyn FnOnce(Arc<dyn Runtime>) -> Opening + Send>,
+    open: Box<dyn FnOnce(Arc<dyn Runtime>) -> OpeningDevice + Send>,
 ) -> Sender<Request> {
     let (sender, requests) = async_channel::unbounded();
     let (last_event, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
@@ -174,7 +174,7 @@ fn spawn_boxed(
         limit: None,
     };
     let unstarted = Unstarted { actor, events: Some(last_event.clone()) };
-    let task = move || -> Task {
+    let task = move || -> LocalTask {
         unstarted.start();
         Box::pin(async move {
             // wgpu panics in a poll that meets a lost device, and may once more when that device is dropped.
@@ -215,7 +215,7 @@ impl Drop for Unstarted {
 }
 
 /// The actor: opens its device, then serves requests until nobody sends any, or the device is lost.
-async fn serve(open: Opening, mut mailbox: Mailbox) {
+async fn serve(open: OpeningDevice, mut mailbox: Mailbox) {
     let mut device = match open.await {
         Ok(device) => device,
         Err(fault) => {

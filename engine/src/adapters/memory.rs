@@ -46,13 +46,13 @@ pub struct MemoryNeed {
 }
 
 /// A need within a limit; where one row takes more, the bytes that the limit lacks.
-pub type Needed = std::result::Result<MemoryNeed, u64>;
+pub type NeedOrLack = std::result::Result<MemoryNeed, u64>;
 
 /// The need of a plan for as many rows as a limit allows, `most` at most: an adapter halves them where memory does not suffice.
 ///
 /// # Errors
 /// The bytes that the limit lacks, if one row takes more.
-pub fn need(plan: &Plan, most: u32, kind: Kind, limit: u64) -> Needed {
+pub fn need(plan: &Plan, most: u32, kind: Kind, limit: u64) -> NeedOrLack {
     let mut rows = most.max(1);
     loop {
         let bytes = bytes(plan, rows, kind);
@@ -75,8 +75,8 @@ pub fn need_of_copy<P: Borrow<Plan>>(
     most: u32,
     kind: Kind,
     limit: u64,
-) -> Result<Needed> {
-    let need_for = |pieces: u32| -> Result<Needed> { Ok(need(plan(pieces)?.borrow(), most, kind, limit)) };
+) -> Result<NeedOrLack> {
+    let need_for = |pieces: u32| -> Result<NeedOrLack> { Ok(need(plan(pieces)?.borrow(), most, kind, limit)) };
     let whole = need_for(micro_batches)?;
     let is_whole = micro_batches > 1 || most <= 1 || whole.is_ok_and(|need| need.rows == most);
     if is_whole { Ok(whole) } else { need_for(2) }

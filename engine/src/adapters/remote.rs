@@ -11,7 +11,7 @@ use super::{ActorId, Combining, Event, Fault, Handle, Info, Message, Request, Ru
 use crate::kernels::Families;
 use crate::plan::wire::{enums, structs};
 use crate::plan::{Pass, Plan, Reader, Role, Scalars, Wire};
-use crate::runtime::{Runtime, Task};
+use crate::runtime::{LocalTask, Runtime};
 
 /// A request or an event on its way.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Packet {
 
 /// One end of a link.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct LinkEnd {
     /// Packets for the other end.
     pub there: Sender<Packet>,
     /// Packets from the other end; closed when it is gone.
@@ -54,10 +54,10 @@ enum EventHead {
 }
 
 /// The scheduler's end: an adapter like any other. When the link closes, the adapter is lost; losing it closes the link.
-pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Message>, link: Link) -> Handle {
+pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sender<Message>, link: LinkEnd) -> Handle {
     let (requests, received) = async_channel::unbounded();
-    let Link { there, here } = link;
-    let forward = move || -> Task {
+    let LinkEnd { there, here } = link;
+    let forward = move || -> LocalTask {
         Box::pin(async move {
             while let Ok(request) = received.recv().await {
                 if matches!(request, Request::Lose) {
@@ -70,7 +70,7 @@ pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sende
             }
         })
     };
-    let back = move || -> Task {
+    let back = move || -> LocalTask {
         Box::pin(async move {
             loop {
                 let event = match here.recv().await {
@@ -91,10 +91,10 @@ pub fn connect(info: &Info, actor: ActorId, runtime: &dyn Runtime, events: Sende
 
 /// The worker's end: a CPU adapter that serves a link until it closes, with plans of these kernels. It is lost with the first
 /// request that can't be read.
-pub async fn serve(runtime: Arc<dyn Runtime>, link: Link, kernels: Families) {
+pub async fn serve(runtime: Arc<dyn Runtime>, link: LinkEnd, kernels: Families) {
     let (events, messages) = async_channel::unbounded();
     let handle = cpu::open(&cpu::info(), ActorId::default(), runtime, events);
-    let Link { there, here } = link;
+    let LinkEnd { there, here } = link;
     let requests = handle.requests;
     let take = async {
         while let Ok(packet) = here.recv().await {

@@ -28,7 +28,7 @@ type Life = LiteMap<Pass, RangeInclusive<usize>>;
 pub fn storage(plan: &Plan) -> Storage {
     let lives = lives(plan);
     let mut slots = vec![None; plan.buffers.len()];
-    let mut places = Places::default();
+    let mut places = SlotPlaces::default();
     for idx in by_first_use(&lives) {
         if plan.buffers[idx].role == Role::Activation {
             slots[idx] = places.take(&lives[idx], plan.buffers[idx].len);
@@ -39,7 +39,7 @@ pub fn storage(plan: &Plan) -> Storage {
 
 /// The slots while buffers take them in the order of first use.
 #[derive(Default)]
-struct Places {
+struct SlotPlaces {
     lengths: Vec<Length>,
     /// The pass in which the current buffers are first used.
     pass: Option<Pass>,
@@ -51,7 +51,7 @@ struct Places {
     later: Vec<Vec<(Pass, RangeInclusive<usize>)>>,
 }
 
-impl Places {
+impl SlotPlaces {
     /// A slot for a buffer; `None` for one that no command uses.
     fn take(&mut self, life: &Life, len: Length) -> Option<usize> {
         let (pass, uses) = life.iter().next()?;

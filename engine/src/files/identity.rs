@@ -31,7 +31,7 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 
 /// A file, whatever it is called.
 #[derive(PartialEq, Eq)]
-enum Identity {
+enum FileIdentity {
     /// Device and inode.
     #[cfg(unix)]
     Inode(u64, u64),
@@ -39,18 +39,18 @@ enum Identity {
     Path(PathBuf),
 }
 
-fn identity(path: &Path) -> Identity {
+fn identity(path: &Path) -> FileIdentity {
     #[cfg(unix)]
     if let Ok(metadata) = path.metadata() {
         use std::os::unix::fs::MetadataExt;
-        return Identity::Inode(metadata.dev(), metadata.ino());
+        return FileIdentity::Inode(metadata.dev(), metadata.ino());
     }
     let target = target(path).unwrap_or_else(|_| path.into());
     let whole = target.canonicalize().or_else(|_| {
         let folder = folder_of(&target).canonicalize()?;
         Ok::<_, io::Error>(target.file_name().map_or(folder.clone(), |name| folder.join(name)))
     });
-    Identity::Path(whole.or_else(|_| std::path::absolute(&target)).unwrap_or(target))
+    FileIdentity::Path(whole.or_else(|_| std::path::absolute(&target)).unwrap_or(target))
 }
 
 /// Whether two paths lead to one file.
@@ -64,7 +64,7 @@ pub fn are_same(one: &Path, other: &Path) -> bool {
 /// If so: which file.
 pub fn check_apart(written: &[&Path], read: &[&Path]) -> Result<()> {
     let is_file = |path: &&&Path| path.metadata().map_or(true, |metadata| metadata.is_file());
-    let read: Vec<Identity> = read.iter().filter(is_file).map(|path| identity(path)).collect();
+    let read: Vec<FileIdentity> = read.iter().filter(is_file).map(|path| identity(path)).collect();
     let mut known = Vec::new();
     for path in written.iter().filter(is_file) {
         let identity = identity(path);

@@ -16,7 +16,7 @@ pub struct Lock {
 }
 
 /// Result of trying to lock.
-enum Tried {
+enum LockAttempt {
     Held(File),
     /// The earlier owner has just removed the file.
     Gone,
@@ -49,16 +49,16 @@ impl Lock {
         }
         loop {
             match try_lock(&beside).map_err(writing)? {
-                Tried::Held(file) => return Ok(Self { held: Some((file, beside)) }),
-                Tried::Gone => {}
-                Tried::Taken(process) => {
+                LockAttempt::Held(file) => return Ok(Self { held: Some((file, beside)) }),
+                LockAttempt::Gone => {}
+                LockAttempt::Taken(process) => {
                     return Err(Error::setting(
                         format!("the file `{}`", shown(path)),
                         format!("needs to be written by one run at a time, but another{process} writes it now"),
                         "wait for its end, or save to another file (`--save`); nothing was written",
                     ));
                 }
-                Tried::None(error) => {
+                LockAttempt::None(error) => {
                     log::warn!("`{}` can't be locked: {error}\n  help: let no other run save there", shown(path));
                     return Ok(Self { held: None });
                 }
@@ -78,7 +78,7 @@ impl Drop for Lock {
     }
 }
 
-fn try_lock(path: &Path) -> std::io::Result<Tried> {
+fn try_lock(path: &Path) -> std::io::Result<LockAttempt> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     match file.try_lock() {
         Ok(()) if is_there(&file, path) => {
@@ -87,11 +87,11 @@ fn try_lock(path: &Path) -> std::io::Result<Tried> {
                 drop(std::fs::remove_file(path));
                 return Err(error);
             }
-            Ok(Tried::Held(file))
+            Ok(LockAttempt::Held(file))
         }
-        Ok(()) => Ok(Tried::Gone),
-        Err(TryLockError::WouldBlock) => Ok(Tried::Taken(process(&mut file))),
-        Err(TryLockError::Error(error)) => Ok(Tried::None(error)),
+        Ok(()) => Ok(LockAttempt::Gone),
+        Err(TryLockError::WouldBlock) => Ok(LockAttempt::Taken(process(&mut file))),
+        Err(TryLockError::Error(error)) => Ok(LockAttempt::None(error)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{ALIGN, Length, MAX_BINDING};
 
 /// One tensor in a flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedTensor {
     /// `layer/tensor`, also its name in a file.
     pub name: String,
     /// Its shape, without a batch axis.
@@ -20,7 +20,7 @@ pub struct Placed {
     pub offset: u64,
 }
 
-impl Placed {
+impl PlacedTensor {
     /// Number of elements.
     pub fn len(&self) -> usize {
         elements(&self.shape)
@@ -48,7 +48,7 @@ impl Placed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Parameters: trainable ones, then those of frozen layers.
-    pub parameters: Vec<Placed>,
+    pub parameters: Vec<PlacedTensor>,
     /// Length of each segment of the parameters, in elements.
     pub segments: Vec<u64>,
     /// Number of trainable parameters.
@@ -56,7 +56,7 @@ pub struct Layout {
     /// Number of segments with trainable parameters.
     n_trainable_segments: usize,
     /// Moving statistics; all in one segment.
-    pub statistics: Vec<Placed>,
+    pub statistics: Vec<PlacedTensor>,
     /// Length of the statistics, in elements.
     pub statistics_len: u64,
     /// Index of each parameter by its name: a model may have a hundred thousand.
@@ -99,7 +99,7 @@ impl Layout {
         self.segments[segment] += padded(len);
         let segment = u32::try_from(segment).unwrap_or(u32::MAX);
         self.parameters_by_name.insert(name.clone(), self.parameters.len());
-        self.parameters.push(Placed { name, shape, segment, offset });
+        self.parameters.push(PlacedTensor { name, shape, segment, offset });
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl Layout {
     pub fn add_statistic(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
         let len = binding_len("statistic", &name, &shape)?;
         self.statistics_by_name.insert(name.clone(), self.statistics.len());
-        self.statistics.push(Placed { name, shape, segment: 0, offset: self.statistics_len });
+        self.statistics.push(PlacedTensor { name, shape, segment: 0, offset: self.statistics_len });
         self.statistics_len += padded(len);
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Layout {
     }
 
     /// The trainable parameters.
-    pub fn trainable(&self) -> &[Placed] {
+    pub fn trainable(&self) -> &[PlacedTensor] {
         &self.parameters[..self.n_trainable]
     }
 
@@ -142,12 +142,12 @@ impl Layout {
 
     /// Number of values of all parameters, padding not counted.
     pub fn n_parameters(&self) -> usize {
-        self.parameters.iter().map(Placed::len).sum()
+        self.parameters.iter().map(PlacedTensor::len).sum()
     }
 
     /// Number of values of trainable parameters, padding not counted.
     pub fn n_trainable(&self) -> usize {
-        self.trainable().iter().map(Placed::len).sum()
+        self.trainable().iter().map(PlacedTensor::len).sum()
     }
 
     /// One trainable segment of this length in place of all parameters, whose names are gone.
@@ -158,7 +158,7 @@ impl Layout {
 
     /// Number of statistics, padding not counted.
     pub fn n_statistics(&self) -> usize {
-        self.statistics.iter().map(Placed::len).sum()
+        self.statistics.iter().map(PlacedTensor::len).sum()
     }
 }
 
@@ -176,7 +176,7 @@ fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
     ))
 }
 
-impl Placed {
+impl PlacedTensor {
     /// Number of elements with those behind it that nothing uses.
     pub fn padded_len(&self) -> u64 {
         padded(self.len() as u64)

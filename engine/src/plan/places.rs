@@ -84,7 +84,7 @@ impl Places {
 }
 
 /// The places of tensors, neighbours as one.
-fn joined<'a>(tensors: impl Iterator<Item = (&'a super::Placed, &'a super::Placed)>) -> Vec<Place> {
+fn joined<'a>(tensors: impl Iterator<Item = (&'a super::PlacedTensor, &'a super::PlacedTensor)>) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
     for (placed, whole) in tensors {
         let (segment, offset) = (placed.segment, placed.offset);

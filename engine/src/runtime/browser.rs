@@ -12,7 +12,7 @@ use wasm_bindgen::closure::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::WorkerGlobalScope;
 
-use super::{Runtime, Task};
+use super::{LocalTask, Runtime};
 
 /// The event loop of a page or a worker.
 ///
@@ -38,25 +38,25 @@ impl Runtime for Browser {
         Box::pin(Timer::start(ms))
     }
 
-    fn spawn(&self, _name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+    fn spawn(&self, _name: &str, actor: Box<dyn FnOnce() -> LocalTask + Send>) {
         wasm_bindgen_futures::spawn_local(actor());
     }
 
-    fn settle(&self, last_words: Task) {
+    fn settle(&self, last_words: LocalTask) {
         // Nothing may block here; devices close later.
         wasm_bindgen_futures::spawn_local(last_words);
     }
 }
 
 /// Timers that run, by a number of ours; and the one function that `setTimeout` calls with that number.
-struct Timers {
+struct BrowserTimers {
     next: f64,
     running: LiteMap<u64, Sender<()>>,
     ring: Closure<dyn Fn(f64)>,
 }
 
 thread_local! {
-    static TIMERS: RefCell<Timers> = RefCell::new(Timers {
+    static TIMERS: RefCell<BrowserTimers> = RefCell::new(BrowserTimers {
         next: 0.0,
         running: LiteMap::new(),
         ring: Closure::new(|number: f64| end(number)),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Runtime, Task};
+use super::{LocalTask, Runtime};
 
 /// Wraps a runtime and counts the bytes of host memory that are read and written.
 pub struct Metered {
@@ -34,7 +34,7 @@ impl Runtime for Metered {
         self.inner.sleep(ms)
     }
 
-    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> LocalTask + Send>) {
         self.inner.spawn(name, actor);
     }
 
@@ -42,7 +42,7 @@ impl Runtime for Metered {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn settle(&self, last_words: Task) {
+    fn settle(&self, last_words: LocalTask) {
         self.inner.settle(last_words);
     }
 }

@@ -28,7 +28,7 @@ pub use metered::Metered;
 pub use native::{Native, STACK_BYTES, seconds_since_1970};
 
 /// A future that need not move between threads.
-pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+pub type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A future whose code is in this crate alone. That of an `async fn` is compiled again in each crate that calls it.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -42,13 +42,13 @@ pub trait Runtime: Send + Sync {
     fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
     /// Runs an actor until it ends, in a thread of its own where there are threads.
-    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>);
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> LocalTask + Send>);
 
     /// Charges for `bytes` of host memory that the caller has read or written: a virtual clock advances, a real one has.
     fn charge(&self, _bytes: u64) {}
 
     /// Waits for actors whose other end is gone to finish, if a thread may block.
-    fn settle(&self, _last_words: Task) {}
+    fn settle(&self, _last_words: LocalTask) {}
 }
 
 /// Bytes of memory that the system can still give, where it says: under Linux. Elsewhere an allocation itself fails; Linux promises more

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::{Runtime, Task};
+use super::{LocalTask, Runtime};
 
 /// Threads, the system's clock and its timers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +30,7 @@ impl Runtime for Native {
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the native spawn")]
-    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> Task + Send>) {
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> LocalTask + Send>) {
         let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
         // A panic drops the actor's channels, so that the other end sees them closed.
         if let Err(error) = thread.spawn(move || pollster::block_on(actor())) {
@@ -41,7 +41,7 @@ impl Runtime for Native {
         }
     }
 
-    fn settle(&self, last_words: Task) {
+    fn settle(&self, last_words: LocalTask) {
         pollster::block_on(last_words);
     }
 }

@@ -21,11 +21,11 @@ fn now() -> Instant {
 pub(super) struct Sleep {
     end: Option<Instant>,
     /// Its position in the queue, once it waits.
-    place: Option<Place>,
+    place: Option<WakeTime>,
 }
 
 /// Time of waking, and a unique number.
-type Place = (Instant, u64);
+type WakeTime = (Instant, u64);
 
 struct Timers {
     waiting: Mutex<Waiting>,
@@ -34,7 +34,7 @@ struct Timers {
 }
 
 struct Waiting {
-    wakers: BTreeMap<Place, Waker>,
+    wakers: BTreeMap<WakeTime, Waker>,
     next: u64,
     /// Time when the thread looks again by itself. Most waits end long before their limit: the thread is left alone for those that come
     /// after them, and finds at its time that there is nothing to do yet.

@@ -8,7 +8,7 @@ use crate::scheduler::Division;
 use crate::simulator::AdapterSpec;
 use crate::simulator::cost::Times;
 use crate::simulator::trial::Trial;
-use manyhands_engine::adapters::memory::Needed;
+use manyhands_engine::adapters::memory::NeedOrLack;
 
 /// Adapters that share nothing are left out if a step without them takes at most this part of what it takes with all: the scheduler excludes
 /// adapters by itself where measured steps show that others are faster, but does not open those that were left out.
@@ -29,7 +29,7 @@ pub(super) struct Copies {
 }
 
 impl Site {
-    fn need_of_copy(&self, speeds: &Speeds) -> Result<Needed> {
+    fn need_of_copy(&self, speeds: &Speeds) -> Result<NeedOrLack> {
         let rows = self.rows_of(self.micro_batches);
         self.blocks.need_of_copy(self.micro_batches, rows, speeds.kind, speeds.limit)
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use manyhands_engine::adapters::Event;
 use manyhands_engine::kernels::halves;
 use manyhands_engine::plan::{Accumulation, Exchange, GradientCompression, Plan, When};
-use manyhands_engine::runtime::Task;
+use manyhands_engine::runtime::LocalTask;
 
 use super::*;
 
@@ -159,7 +159,7 @@ fn counting(opener: Opener) -> (Opener, Sent) {
         let (inner, messages) = async_channel::unbounded::<adapters::Message>();
         let handle = opener(info, actor, runtime.clone(), inner)?;
         let counts = counts.clone();
-        runtime.spawn("counting", Box::new(move || -> Task { Box::pin(forward(messages, events, counts)) }));
+        runtime.spawn("counting", Box::new(move || -> LocalTask { Box::pin(forward(messages, events, counts)) }));
         Ok(handle)
     });
     (counting, sent)

@@ -85,7 +85,7 @@ impl Direct {
         Ok((self.runtime.now_ms() - start_ms) / f64::from(repeats.max(1)))
     }
 
-    async fn prepare(&mut self, launch: Launch<'_>) -> Result<Prepared, Fault> {
+    async fn prepare(&mut self, launch: Launch<'_>) -> Result<PreparedKernel, Fault> {
         let gpu = &self.gpu;
         let cut = Cut::of(launch.tile, launch.grid);
         let pipeline = self.pipelines.get(gpu, launch.kernel, launch.constants, cut).await?;
@@ -95,10 +95,10 @@ impl Direct {
         let params = Slice { buffer: &params, offset: 0, bytes: params.size() };
         let params = (!launch.params.is_empty()).then_some(params);
         let bind_group = gpu.scoped(|| bind_group(gpu, &pipeline, params, &slices)).await?;
-        Ok(Prepared { pipeline: pipeline.pipeline, bind_group, buffers })
+        Ok(PreparedKernel { pipeline: pipeline.pipeline, bind_group, buffers })
     }
 
-    async fn dispatch(&self, launch: Launch<'_>, prepared: &Prepared, repeats: u32) -> Result<(), Fault> {
+    async fn dispatch(&self, launch: Launch<'_>, prepared: &PreparedKernel, repeats: u32) -> Result<(), Fault> {
         let mut encoder = self.gpu.encoder();
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let [x, y, z] = workgroups(launch.grid, launch.kernel, launch.tile, &Scalars::default(), self.fold_at);
@@ -110,7 +110,7 @@ impl Direct {
         self.gpu.wait(submission).await
     }
 
-    async fn outputs(&self, launch: Launch<'_>, prepared: &Prepared) -> Result<Vec<Vec<f32>>, Fault> {
+    async fn outputs(&self, launch: Launch<'_>, prepared: &PreparedKernel) -> Result<Vec<Vec<f32>>, Fault> {
         self.dispatch(launch, prepared, 1).await?;
         let mut read = Vec::with_capacity(launch.outputs.len());
         for (output, buffer) in launch.outputs.iter().zip(&prepared.buffers[launch.inputs.len()..]) {
@@ -134,7 +134,7 @@ impl Direct {
     }
 }
 
-struct Prepared {
+struct PreparedKernel {
     pipeline: wgpu::ComputePipeline,
     bind_group: wgpu::BindGroup,
     buffers: Vec<wgpu::Buffer>,

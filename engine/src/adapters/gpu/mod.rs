@@ -33,7 +33,7 @@ pub use enumerate::enumerate;
 #[cfg(target_arch = "wasm32")]
 pub use enumerate::{Missing, missing, requested_as};
 use pipelines::Pipelines;
-use run::{Execution, Loaded, ahead};
+use run::{Execution, LoadedPlan, ahead};
 use tuning::Tuner;
 pub use tuning::{TUNING_VARIABLE, Tuning, tiles_tried};
 
@@ -85,7 +85,7 @@ struct GpuDevice {
     gpu: Gpu,
     pipelines: Pipelines,
     tuner: Tuner,
-    loaded: Option<Loaded>,
+    loaded: Option<LoadedPlan>,
     /// Number of the last run, which the completion marker holds. Below 2^23, so that it is whole as a float too.
     run_number: u32,
 }
@@ -105,7 +105,7 @@ impl Device for GpuDevice {
             self.loaded = None;
             self.gpu.poll()?;
             self.tuner.forget_plan();
-            let loaded = Loaded::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
+            let loaded = LoadedPlan::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
             Ok(self.loaded.insert(loaded).bytes)
         })
     }
@@ -145,7 +145,7 @@ impl Device for GpuDevice {
                     return Ok(request);
                 }
                 match &mut self.loaded {
-                    Some(Loaded { program, ahead, .. }) if ahead.is_awaited() => {
+                    Some(LoadedPlan { program, ahead, .. }) if ahead.is_awaited() => {
                         ahead.step(&self.gpu, program, mailbox).await?;
                     }
                     _ => return mailbox.next().await,
@@ -167,7 +167,7 @@ impl Device for GpuDevice {
     fn finish<'a>(&'a mut self, mailbox: &'a mut Mailbox) -> Serving<'a> {
         Box::pin(async move {
             match &mut self.loaded {
-                Some(Loaded { program, ahead, .. }) => ahead.answer(&self.gpu, program, mailbox, 0).await,
+                Some(LoadedPlan { program, ahead, .. }) => ahead.answer(&self.gpu, program, mailbox, 0).await,
                 None => Ok(()),
             }
         })
@@ -193,7 +193,7 @@ impl GpuDevice {
         self.run_number = self.run_number % ((1 << 23) - 1) + 1;
         let (gpu, pipelines) = (&self.gpu, &mut self.pipelines);
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        let Loaded { program, ahead, .. } = loaded;
+        let LoadedPlan { program, ahead, .. } = loaded;
         ahead.answer_ready(gpu, program, mailbox).await?;
         let trials = self.tuner.plan(gpu, pipelines, &program.plan, run, || mailbox.now_ms()).await?;
         let begins_ahead = ahead.takes(&program.plan, run);

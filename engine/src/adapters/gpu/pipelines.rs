@@ -9,22 +9,22 @@ use crate::kernels::{self, Kernel, Tile};
 
 /// A pipeline, and the layout for its bind groups.
 #[derive(Clone)]
-pub(super) struct Pipeline {
+pub(super) struct KernelPipeline {
     pub(super) pipeline: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
 }
 
 /// Kernel by address, values of constants as bits, tile.
-type Key = (usize, Vec<(&'static str, u64)>, Tile);
+type PipelineKey = (usize, Vec<(&'static str, u64)>, Tile);
 
 /// Number of bindings of each kind: uniform, read-only storage, storage.
-type Counts = (usize, usize, usize);
+type BindingCounts = (usize, usize, usize);
 
 #[derive(Default)]
 pub(super) struct Pipelines {
     modules: LiteMap<String, wgpu::ShaderModule>,
-    layouts: LiteMap<Counts, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
-    pipelines: LiteMap<Key, Pipeline>,
+    layouts: LiteMap<BindingCounts, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+    pipelines: LiteMap<PipelineKey, KernelPipeline>,
 }
 
 impl Pipelines {
@@ -35,7 +35,7 @@ impl Pipelines {
         kernel: &'static Kernel,
         constants: &[(&'static str, f64)],
         cut: Cut,
-    ) -> Result<Pipeline, Fault> {
+    ) -> Result<KernelPipeline, Fault> {
         let Cut { tile, constant } = if kernel.is_tiled() { cut } else { Cut::NONE };
         let of_tile = constant.map(|(name, value)| (name, f64::from(value)));
         let constants: Vec<_> = constants.iter().copied().chain(of_tile).collect();
@@ -51,7 +51,7 @@ impl Pipelines {
         let module = self.module(gpu, kernel, tile).await.map_err(named)?;
         let (layout, pipeline_layout) = self.layout(gpu, kernel).await.map_err(named)?;
         let made = gpu.scoped(|| create(gpu, kernel, &constants, &module, &pipeline_layout)).await.map_err(named)?;
-        let pipeline = Pipeline { pipeline: made, layout };
+        let pipeline = KernelPipeline { pipeline: made, layout };
         self.pipelines.insert(key, pipeline.clone());
         Ok(pipeline)
     }
@@ -126,7 +126,7 @@ fn trusted(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) 
     unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
 }
 
-fn layouts(gpu: &Gpu, counts: Counts) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
+fn layouts(gpu: &Gpu, counts: BindingCounts) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
     let (uniforms, inputs, outputs) = counts;
     let storage = |read_only| wgpu::BufferBindingType::Storage { read_only };
     let inputs = std::iter::repeat_n(storage(true), inputs);
@@ -165,7 +165,7 @@ pub(super) struct Slice<'a> {
 /// The bind group of one dispatch: params, if there are any, then storage.
 pub(super) fn bind_group(
     gpu: &Gpu,
-    pipeline: &Pipeline,
+    pipeline: &KernelPipeline,
     params: Option<Slice<'_>>,
     storage: &[Slice<'_>],
 ) -> wgpu::BindGroup {

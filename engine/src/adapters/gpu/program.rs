@@ -8,27 +8,27 @@ use super::super::memory::{DeviceBuffers, Ring, padded, params_bytes};
 use super::super::storage::{self, Storage};
 use super::device::Gpu;
 use super::grid::Cut;
-use super::pipelines::{Pipeline, Pipelines, Slice, bind_group};
+use super::pipelines::{KernelPipeline, Pipelines, Slice, bind_group};
 use super::staging::{Readbacks, Uploads};
-use super::tuning::{self, Choice, Tuner};
+use super::tuning::{self, TileChoice, Tuner};
 use crate::kernels::{Kernel, Tile, completion};
 use crate::plan::{Command, Dispatch, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View};
 use crate::size::F32_BYTES;
 
 /// A dispatch that is ready to be encoded.
-pub(super) struct Prepared {
+pub(super) struct PreparedDispatch {
     /// With the tile that suits the kind of adapter.
-    usual: Choice,
+    usual: TileChoice,
     /// With better tiles, found by measurement, by size of the run.
-    tuned: Vec<(u32, Choice)>,
+    tuned: Vec<(u32, TileChoice)>,
     pub(super) bind_group: wgpu::BindGroup,
     /// Position of its params in the arena, in bytes.
     params_at: u64,
 }
 
-impl Prepared {
+impl PreparedDispatch {
     /// Tile and pipeline for a run of so many rows.
-    pub(super) fn choice(&self, rows: u32) -> &Choice {
+    pub(super) fn choice(&self, rows: u32) -> &TileChoice {
         let size = tuning::size(rows);
         self.tuned.iter().find(|(tuned, _)| *tuned == size).map_or(&self.usual, |(_, choice)| choice)
     }
@@ -37,7 +37,7 @@ impl Prepared {
 /// The commands of a pass; `None` stands for an exchange.
 #[derive(Default)]
 pub(super) struct PreparedPass {
-    pub(super) commands: Vec<Option<Prepared>>,
+    pub(super) commands: Vec<Option<PreparedDispatch>>,
     /// The part of the arena with its params, in bytes.
     arena: std::ops::Range<u64>,
     /// Milliseconds of a dispatch in the last run, and its rows.
@@ -46,7 +46,7 @@ pub(super) struct PreparedPass {
 
 /// The kernel that writes the completion marker: buffers of a lost device may still map with plausible values.
 pub(super) struct Completion {
-    pub(super) prepared: Prepared,
+    pub(super) prepared: PreparedDispatch,
     pub(super) marker: wgpu::Buffer,
 }
 
@@ -155,13 +155,13 @@ async fn tuned(
     tuner: &Tuner,
     dispatch: &Dispatch,
     capacity: u32,
-) -> Result<Vec<(u32, Choice)>, Fault> {
+) -> Result<Vec<(u32, TileChoice)>, Fault> {
     let mut tuned = Vec::new();
     let usual = gpu.tile.chosen_for(dispatch.grid);
     for size in tuning::sizes(capacity) {
         let Some(tile) = tuner.decided(gpu, dispatch, size).filter(|tile| *tile != usual) else { continue };
         match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, Cut::of(tile, dispatch.grid)).await {
-            Ok(made) => tuned.push((size, Choice { tile, pipeline: made.pipeline })),
+            Ok(made) => tuned.push((size, TileChoice { tile, pipeline: made.pipeline })),
             Err(Fault::Unsupported(text)) => log::warn!("{tile:?} is not used: {text}"),
             Err(fault) => return Err(fault),
         }
@@ -270,7 +270,11 @@ impl Maker<'_> {
         Ok(PreparedPass { commands: prepared, arena: start..self.at, pace: None })
     }
 
-    async fn dispatch(&mut self, dispatch: &Dispatch, buffers: &[Option<wgpu::Buffer>]) -> Result<Prepared, Fault> {
+    async fn dispatch(
+        &mut self,
+        dispatch: &Dispatch,
+        buffers: &[Option<wgpu::Buffer>],
+    ) -> Result<PreparedDispatch, Fault> {
         let tile = self.gpu.tile.chosen_for(dispatch.grid);
         let cut = Cut::of(tile, dispatch.grid);
         let pipeline = self.pipelines.get(self.gpu, dispatch.kernel, &dispatch.constants, cut).await?;
@@ -298,16 +302,16 @@ impl Maker<'_> {
         &mut self,
         kernel: &Kernel,
         tile: Tile,
-        pipeline: &Pipeline,
+        pipeline: &KernelPipeline,
         views: &[Slice<'_>],
-    ) -> Result<Prepared, Fault> {
+    ) -> Result<PreparedDispatch, Fault> {
         let params_at = self.at;
         let bytes = params_bytes(kernel);
         let params = Slice { buffer: self.arena, offset: params_at, bytes };
         let params = (!kernel.params.is_empty()).then_some(params);
         self.at += bytes;
         let bind_group = self.gpu.scoped(|| bind_group(self.gpu, pipeline, params, views)).await?;
-        let usual = Choice { tile, pipeline: pipeline.pipeline.clone() };
-        Ok(Prepared { usual, tuned: Vec::new(), bind_group, params_at })
+        let usual = TileChoice { tile, pipeline: pipeline.pipeline.clone() };
+        Ok(PreparedDispatch { usual, tuned: Vec::new(), bind_group, params_at })
     }
 }

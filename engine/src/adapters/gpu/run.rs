@@ -9,9 +9,9 @@ use super::super::{Combining, Fault, Run, Ticket, Timing, Writes};
 use super::device::{Gpu, Submission};
 use super::grid::{MOST_WORKGROUPS, workgroups};
 use super::pipelines::Pipelines;
-use super::program::{Prepared, Program};
-use super::staging::{Arrived, Part, Target};
-use super::tuning::{Choice, Trials, Tuner};
+use super::program::{PreparedDispatch, Program};
+use super::staging::{Arrived, ChunkPart, ReadBackUse};
+use super::tuning::{TileChoice, Trials, Tuner};
 use crate::adapters::protocol::UNFINISHED;
 use crate::kernels::completion;
 use crate::plan::{Command, Exchange, Pass, Plan, Role, View};
@@ -26,7 +26,7 @@ const FIRST: usize = 1;
 const MOST: usize = 1024;
 
 /// A plan on the device, and its runs in flight.
-pub(super) struct Loaded {
+pub(super) struct LoadedPlan {
     pub(super) program: Program,
     pub(super) ahead: Ahead,
     /// Bytes of all its buffers, as they were created.
@@ -50,7 +50,7 @@ pub(super) struct Execution<'a> {
     trials: Trials,
 }
 
-impl Loaded {
+impl LoadedPlan {
     /// Makes everything that runs of up to `capacity` rows need, with tiles that were found before.
     pub(super) async fn new(
         gpu: &Gpu,
@@ -72,12 +72,12 @@ impl<'a> Execution<'a> {
     /// A run, or a read, that begins. With [`Combining::Host`] the host combines its exchanges and waits for its answer.
     pub(super) fn new(
         gpu: &'a Gpu,
-        loaded: &'a mut Loaded,
+        loaded: &'a mut LoadedPlan,
         mailbox: &'a mut Mailbox,
         ticket: Ticket,
         combining: Combining,
     ) -> Self {
-        let Loaded { program, ahead, .. } = loaded;
+        let LoadedPlan { program, ahead, .. } = loaded;
         let order = ahead.enter(ticket, combining == Combining::Host);
         let encoder = gpu.encoder();
         let (is_encoded, trials) = (false, Trials::default());
@@ -131,7 +131,7 @@ impl<'a> Execution<'a> {
         let (idx, buffer) = self.program.by_role(role)?;
         let buffer = buffer.clone();
         let elements = self.program.plan.buffers[idx].len.at(self.program.capacity);
-        self.read(&buffer, 0, elements, Target::Result).await?;
+        self.read(&buffer, 0, elements, ReadBackUse::Result).await?;
         self.submit();
         self.receive_all().await?;
         Ok(self.ahead.end(self.mailbox.now_ms()).pop().unwrap_or_default())
@@ -216,7 +216,7 @@ impl<'a> Execution<'a> {
 
     async fn exchange(&mut self, run: &Run, command: usize, exchange: &Exchange) -> Result<(), Stop> {
         let (buffer, offset, elements) = self.place(exchange.sent(), run)?;
-        self.read(&buffer, offset, elements, Target::Exchange(command)).await?;
+        self.read(&buffer, offset, elements, ReadBackUse::Exchange(command)).await?;
         self.submit();
         if !exchange.is_awaited() {
             return self.receive_ready().await;
@@ -257,11 +257,11 @@ impl<'a> Execution<'a> {
         let read_at = self.mailbox.now_ms();
         for id in results {
             if let Some(buffer) = self.program.buffer(id.0 as usize).cloned() {
-                self.read(&buffer, 0, plan.get(id).len.at(rows), Target::Result).await?;
+                self.read(&buffer, 0, plan.get(id).len.at(rows), ReadBackUse::Result).await?;
             }
         }
         let marker = self.program.completion.marker.clone();
-        self.read(&marker, 0, 1, Target::Result).await?;
+        self.read(&marker, 0, 1, ReadBackUse::Result).await?;
         self.submit();
         if is_long {
             self.readback_ms += self.mailbox.now_ms() - read_at;
@@ -272,7 +272,7 @@ impl<'a> Execution<'a> {
 
     /// Waits for the last dispatch; exchanged values, whose copies are before it, go out as they come.
     async fn computed(&mut self, computed: Submission) -> Result<(), Stop> {
-        while self.program.readbacks.oldest().is_some_and(|part| matches!(part.target, Target::Exchange(_))) {
+        while self.program.readbacks.oldest().is_some_and(|part| matches!(part.target, ReadBackUse::Exchange(_))) {
             self.receive().await?;
         }
         let waited = async { Ok(self.gpu.wait(computed).await?) };
@@ -289,7 +289,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Encodes the copy of values to the host, in pieces of a chunk; waits for older ones where there is no room.
-    async fn read(&mut self, buffer: &wgpu::Buffer, offset: u64, length: u64, target: Target) -> Result<(), Stop> {
+    async fn read(&mut self, buffer: &wgpu::Buffer, offset: u64, length: u64, target: ReadBackUse) -> Result<(), Stop> {
         let order = self.order;
         if length == 0 {
             // Behind all that is on its way.
@@ -307,7 +307,7 @@ impl<'a> Execution<'a> {
                 self.receive().await?;
             }
             let copied = (bytes - at).min(self.program.readbacks.chunk_bytes());
-            let part = Part { order, target, length, is_first: at == 0, is_last: at + copied == bytes };
+            let part = ChunkPart { order, target, length, is_first: at == 0, is_last: at + copied == bytes };
             self.program.readbacks.copy(&mut self.encoder, (buffer, offset + at), copied, part);
             self.is_encoded = true;
             at += copied;
@@ -385,7 +385,7 @@ fn submission_length(pace: Option<(f64, u32)>, rows: u32) -> usize {
     })
 }
 
-fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &Prepared, choice: &Choice, groups: [u32; 3]) {
+fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &PreparedDispatch, choice: &TileChoice, groups: [u32; 3]) {
     if groups.contains(&0) {
         return;
     }

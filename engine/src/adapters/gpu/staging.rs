@@ -10,13 +10,13 @@ use super::super::memory::{Ring, SMALL};
 use super::device::{Gpu, Submission};
 
 /// A buffer that is mapped, or being mapped behind a submission.
-pub(super) struct Chunk {
+pub(super) struct StagingChunk {
     buffer: wgpu::Buffer,
     done: (async_channel::Sender<bool>, async_channel::Receiver<bool>),
     behind: Option<Submission>,
 }
 
-impl Chunk {
+impl StagingChunk {
     pub(super) fn new(gpu: &Gpu, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Self {
         Self { buffer: gpu.buffer(label, bytes, usage), done: async_channel::bounded(1), behind: None }
     }
@@ -69,7 +69,7 @@ impl Chunk {
 
 /// Values sent to the device.
 pub(super) struct Uploads {
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<StagingChunk>,
     chunk_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ impl Uploads {
     /// A ring for items that may go in several chunks.
     pub(super) fn new(gpu: &Gpu, ring: Ring) -> Self {
         let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
-        let chunks = (0..ring.count).map(|_| Chunk::new(gpu, "upload", ring.chunk_bytes, usage)).collect();
+        let chunks = (0..ring.count).map(|_| StagingChunk::new(gpu, "upload", ring.chunk_bytes, usage)).collect();
         Self { chunks, chunk_bytes: ring.chunk_bytes }
     }
 
@@ -119,7 +119,7 @@ impl Uploads {
     async fn send(
         &self,
         gpu: &Gpu,
-        chunk: &mut Chunk,
+        chunk: &mut StagingChunk,
         buffer: &wgpu::Buffer,
         offset: u64,
         part: &[u8],
@@ -139,7 +139,7 @@ impl Uploads {
 
 /// Use of values that are read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ReadBackUse {
     /// Sent to be combined, by the index of the command.
     Exchange(usize),
     /// A result of the run, or its completion marker.
@@ -148,10 +148,10 @@ pub(super) enum Target {
 
 /// Part of values that a chunk holds.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct ChunkPart {
     /// Number of the run that sends them.
     pub(super) order: u64,
-    pub(super) target: Target,
+    pub(super) target: ReadBackUse,
     /// Number of all the values.
     pub(super) length: u64,
     pub(super) is_first: bool,
@@ -162,20 +162,20 @@ pub(super) struct Part {
 pub(super) struct Arrived {
     /// Number of the run that sent them.
     pub(super) order: u64,
-    pub(super) target: Target,
+    pub(super) target: ReadBackUse,
     pub(super) values: Vec<f32>,
 }
 
 /// A copy on its way to the host.
 struct Pending {
-    chunk: Chunk,
+    chunk: StagingChunk,
     bytes: u64,
-    part: Part,
+    part: ChunkPart,
 }
 
 /// Values sent to the host, in order.
 pub(super) struct Readbacks {
-    free: Vec<Chunk>,
+    free: Vec<StagingChunk>,
     /// Copies that are encoded, but not yet submitted.
     encoded: Vec<Pending>,
     pending: VecDeque<Pending>,
@@ -188,7 +188,7 @@ impl Readbacks {
     /// A ring for values that may go in several chunks.
     pub(super) fn new(gpu: &Gpu, ring: Ring) -> Self {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let free = (0..ring.count).map(|_| Chunk::new(gpu, "readback", ring.chunk_bytes, usage)).collect();
+        let free = (0..ring.count).map(|_| StagingChunk::new(gpu, "readback", ring.chunk_bytes, usage)).collect();
         let (encoded, pending, values) = (Vec::new(), VecDeque::new(), Vec::new());
         Self { free, encoded, pending, values, chunk_bytes: ring.chunk_bytes }
     }
@@ -214,7 +214,7 @@ impl Readbacks {
         encoder: &mut wgpu::CommandEncoder,
         from: (&wgpu::Buffer, u64),
         bytes: u64,
-        part: Part,
+        part: ChunkPart,
     ) {
         if let Some(chunk) = self.free.pop() {
             chunk.copy(encoder, from, 0, bytes);
@@ -236,12 +236,12 @@ impl Readbacks {
     }
 
     /// Description of the oldest copy.
-    pub(super) fn oldest(&self) -> Option<Part> {
+    pub(super) fn oldest(&self) -> Option<ChunkPart> {
         self.pending.front().map(|pending| pending.part)
     }
 
     /// The chunk of the oldest copy.
-    pub(super) fn oldest_chunk(&mut self) -> Option<&mut Chunk> {
+    pub(super) fn oldest_chunk(&mut self) -> Option<&mut StagingChunk> {
         self.pending.front_mut().map(|pending| &mut pending.chunk)
     }
 
@@ -253,7 +253,7 @@ impl Readbacks {
         }
         chunk.read(bytes, &mut self.values)?;
         self.free.push(chunk);
-        let Part { order, target, is_last, .. } = part;
+        let ChunkPart { order, target, is_last, .. } = part;
         Ok(is_last.then(|| Arrived { order, target, values: std::mem::take(&mut self.values) }))
     }
 }

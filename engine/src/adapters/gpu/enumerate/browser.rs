@@ -15,14 +15,14 @@ const REQUESTS: [&str; 3] = ["high-performance", "low-power", FALLBACK];
 const FALLBACK: &str = "fallback";
 
 /// An adapter, with all requests for which it was given.
-struct Found {
+struct FoundAdapter {
     info: Info,
     requests: Vec<&'static str>,
 }
 
 thread_local! {
     /// Requested once in the life of the page.
-    static FOUND: RefCell<Option<Vec<Found>>> = const { RefCell::new(None) };
+    static FOUND: RefCell<Option<Vec<FoundAdapter>>> = const { RefCell::new(None) };
 }
 
 /// Reason why a browser gives no adapter.
@@ -107,7 +107,7 @@ pub(in super::super) async fn find(info: &Info) -> Option<wgpu::Adapter> {
     wgpu::Instance::new(descriptor).request_adapter(&options).await.ok()
 }
 
-fn with_found<T>(use_it: impl FnOnce(&[Found]) -> T) -> T {
+fn with_found<T>(use_it: impl FnOnce(&[FoundAdapter]) -> T) -> T {
     FOUND.with(|found| use_it(found.borrow().as_deref().unwrap_or_default()))
 }
 
@@ -116,13 +116,13 @@ fn is_same(a: &Info, b: &Info) -> bool {
     plain(a) == plain(b)
 }
 
-async fn ask_for_all() -> Vec<Found> {
-    let mut all: Vec<Found> = Vec::new();
+async fn ask_for_all() -> Vec<FoundAdapter> {
+    let mut all: Vec<FoundAdapter> = Vec::new();
     for request in REQUESTS {
         let Some(info) = ask_for(request).await else { continue };
         match all.iter_mut().find(|found| found.info == info) {
             Some(found) => found.requests.push(request),
-            None => all.push(Found { info, requests: vec![request] }),
+            None => all.push(FoundAdapter { info, requests: vec![request] }),
         }
     }
     all

@@ -11,7 +11,7 @@ use super::super::super::memory::{AHEAD, Ring};
 use super::super::super::{Combining, Event, Fault, Run, Ticket, Timing, Writes};
 use super::super::device::Gpu;
 use super::super::program::Program;
-use super::super::staging::{Arrived, Chunk, Target};
+use super::super::staging::{Arrived, ReadBackUse, StagingChunk};
 use super::super::tuning::Trials;
 use super::{Execution, check_marker, tuning_ms};
 use crate::plan::{Pass, Plan};
@@ -19,7 +19,7 @@ use crate::size::F32_BYTES;
 
 /// Runs in flight, and the buffers for their results.
 pub(in crate::adapters::gpu) struct Ahead {
-    free: Vec<Chunk>,
+    free: Vec<StagingChunk>,
     /// Bytes of the results that a run in flight may have.
     chunk_bytes: u64,
     /// Oldest first. The last may still be encoded.
@@ -41,17 +41,17 @@ struct Open {
     /// Results that came one by one.
     read: Vec<Vec<f32>>,
     /// Results that come together; `None` until all its commands are submitted.
-    results: Option<Results>,
+    results: Option<RunResults>,
 }
 
 /// The results of a run that come together, and what is known of it.
-struct Results {
+struct RunResults {
     pass: Pass,
     rows: u32,
     /// The number in its completion marker.
     number: u32,
     /// Results one after the other, then the completion marker.
-    chunk: Chunk,
+    chunk: StagingChunk,
     lengths: Vec<u64>,
     start_ms: f64,
     upload_ms: f64,
@@ -72,7 +72,7 @@ impl Ahead {
     /// Buffers for the results of runs, if they may be in flight.
     pub(in crate::adapters::gpu) fn new(gpu: &Gpu, ring: Ring) -> Self {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let free = (0..ring.count).map(|_| Chunk::new(gpu, "results", ring.chunk_bytes, usage)).collect();
+        let free = (0..ring.count).map(|_| StagingChunk::new(gpu, "results", ring.chunk_bytes, usage)).collect();
         Self { free, chunk_bytes: ring.chunk_bytes, open: VecDeque::new(), n_begun: 0, ended_ms: 0.0 }
     }
 
@@ -166,7 +166,7 @@ impl Ahead {
         program: &mut Program,
         mailbox: &mut Mailbox,
     ) -> Result<(), Stop> {
-        let is_proven = |results: &Results| {
+        let is_proven = |results: &RunResults| {
             let pace = program.passes.get(&results.pass).and_then(|prepass| prepass.pace);
             pace.is_some_and(|(_, rows)| rows >= results.rows)
         };
@@ -211,7 +211,7 @@ impl Ahead {
         }
     }
 
-    fn next_chunk<'a>(&'a mut self, program: &'a mut Program) -> Option<&'a mut Chunk> {
+    fn next_chunk<'a>(&'a mut self, program: &'a mut Program) -> Option<&'a mut StagingChunk> {
         match self.next(program)? {
             Next::Copy => program.readbacks.oldest_chunk(),
             Next::Results => Some(&mut self.open.front_mut()?.results.as_mut()?.chunk),
@@ -235,11 +235,11 @@ impl Ahead {
         let Arrived { order, target, values } = arrived;
         let Some(open) = self.open.iter_mut().find(|open| open.order == order) else { return Ok(()) };
         match target {
-            Target::Exchange(_) if open.is_given_up => Ok(()),
-            Target::Exchange(command) => {
+            ReadBackUse::Exchange(_) if open.is_given_up => Ok(()),
+            ReadBackUse::Exchange(command) => {
                 mailbox.send(Event::Exchange { ticket: open.ticket, command, data: values }).await
             }
-            Target::Result => {
+            ReadBackUse::Result => {
                 open.read.push(values);
                 Ok(())
             }
@@ -251,7 +251,7 @@ impl Ahead {
             return Ok(());
         };
         let mapped_ms = mailbox.now_ms();
-        let Results { pass, rows, number, chunk, lengths, .. } = results;
+        let RunResults { pass, rows, number, chunk, lengths, .. } = results;
         let bytes = (lengths.iter().sum::<u64>() + 1) * F32_BYTES;
         let mut values = Vec::with_capacity(usize::try_from(bytes / F32_BYTES).unwrap_or_default());
         chunk.read(bytes, &mut values)?;
@@ -306,7 +306,7 @@ pub(in crate::adapters::gpu) async fn begin(
     let submission = execution.submit();
     chunk.map(wgpu::MapMode::Read, at + F32_BYTES, submission);
     if let Some(open) = execution.ahead.open.back_mut() {
-        open.results = Some(Results {
+        open.results = Some(RunResults {
             pass: run.pass,
             rows: run.scalars.rows,
             number,

@@ -17,7 +17,7 @@ const LONG_MS: f64 = 200.0;
 /// The tiles that compute a class of products, with their times.
 pub(super) struct Contest {
     /// The tile that is used otherwise comes first.
-    candidates: Vec<Candidate>,
+    candidates: Vec<TileCandidate>,
 }
 
 /// Whether a tile was used before. A first use may compile, and does not count.
@@ -27,7 +27,7 @@ pub(super) enum Heat {
     Warm,
 }
 
-struct Candidate {
+struct TileCandidate {
     tile: Tile,
     heat: Heat,
     timings: u32,
@@ -38,8 +38,8 @@ impl Contest {
     pub(super) fn new(usual: Tile, is_able: impl Fn(Tile) -> bool) -> Self {
         let others = Tile::ALL.into_iter().filter(|tile| *tile != usual && is_able(*tile));
         let all = std::iter::once(usual).chain(others);
-        let new = |tile| Candidate { tile, heat: Heat::Cold, timings: 0, best_ms: f64::INFINITY };
-        let mut candidates: Vec<Candidate> = all.map(new).collect();
+        let new = |tile| TileCandidate { tile, heat: Heat::Cold, timings: 0, best_ms: f64::INFINITY };
+        let mut candidates: Vec<TileCandidate> = all.map(new).collect();
         candidates[0].heat = Heat::Warm;
         Self { candidates }
     }
@@ -51,7 +51,7 @@ impl Contest {
             return None;
         }
         let waiting = self.candidates.iter().filter(|candidate| candidate.timings < TIMINGS);
-        let turn = |candidate: &&Candidate| match (candidate.heat, candidate.timings) {
+        let turn = |candidate: &&TileCandidate| match (candidate.heat, candidate.timings) {
             (Heat::Warm, 0) => 0,
             (_, timings) => 1 + timings,
         };

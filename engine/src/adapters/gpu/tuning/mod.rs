@@ -3,7 +3,7 @@
 //! Nothing is run for its time alone. When steps have settled, a training run takes another tile than usual for a few
 //! of its products, each in a submission of its own that is waited for. All tiles compute the same product, so the
 //! step is a step like any other; the last bits of sums may differ. What is decided stays, in memory and in a
-//! [`Table`] on disk, and a product that is in the table is never tried.
+//! [`TileTable`] on disk, and a product that is in the table is never tried.
 //!
 //! Products are distinguished by [`class`]: kernel and sizes, rounded up to powers of two. What has no decision runs with
 //! the tile that suits the kind of adapter.
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::{Fault, Info, Kind, Run};
 use super::device::Gpu;
 use super::grid::Cut;
-use super::pipelines::{Pipeline, Pipelines};
+use super::pipelines::{KernelPipeline, Pipelines};
 use crate::kernels::Tile;
 use crate::kernels::product::is_of_halves;
 use crate::plan::{Command, Dispatch, Grid, Pass, Plan, Word};
 use contest::{Contest, Heat};
-use table::Table;
+use table::TileTable;
 
 /// Environment variable: `off`, `on`, or a folder for the tables; see [`Tuning`].
 pub const TUNING_VARIABLE: &str = "MANYHANDS_TUNING";
@@ -89,15 +89,15 @@ const COMPILING_MS: f64 = 50.0;
 
 /// A tile for a dispatch, and the pipeline with it.
 #[derive(Clone)]
-pub(in crate::adapters::gpu) struct Choice {
+pub(in crate::adapters::gpu) struct TileChoice {
     pub(in crate::adapters::gpu) tile: Tile,
     pub(in crate::adapters::gpu) pipeline: wgpu::ComputePipeline,
 }
 
 /// A product that runs with another tile than usual, and what that took.
-struct Trial {
+struct TileTrial {
     class: String,
-    choice: Choice,
+    choice: TileChoice,
     heat: Heat,
     made_ms: f64,
     ms: Option<f64>,
@@ -105,7 +105,7 @@ struct Trial {
 
 /// The trials of a run, by command.
 #[derive(Default)]
-pub(in crate::adapters::gpu) struct Trials(LiteMap<usize, Trial>);
+pub(in crate::adapters::gpu) struct Trials(LiteMap<usize, TileTrial>);
 
 impl Trials {
     pub(in crate::adapters::gpu) fn is_empty(&self) -> bool {
@@ -113,7 +113,7 @@ impl Trials {
     }
 
     /// The tile that a command shall try.
-    pub(in crate::adapters::gpu) fn choice(&self, command: usize) -> Option<&Choice> {
+    pub(in crate::adapters::gpu) fn choice(&self, command: usize) -> Option<&TileChoice> {
         if !CAN_TUNE {
             return None;
         }
@@ -132,7 +132,7 @@ impl Trials {
 /// An adapter's tiles, chosen and on trial.
 pub(in crate::adapters::gpu) struct Tuner {
     /// `None` where nothing is to be found out.
-    table: Option<Table>,
+    table: Option<TileTable>,
     contests: LiteMap<String, Contest>,
     /// Size of the last training runs, and how many of them there were in a row.
     steady: (u32, u32),
@@ -148,7 +148,7 @@ impl Tuner {
     /// With what was found out before, if this adapter is to be tuned.
     pub(in crate::adapters::gpu) fn open(info: &Info, gpu: &Gpu, tuning: &Tuning) -> Self {
         let is_on = CAN_TUNE && tuning.is_for(info.kind);
-        let table = is_on.then(|| Table::open(info, gpu.checks, tuning));
+        let table = is_on.then(|| TileTable::open(info, gpu.checks, tuning));
         Self {
             table,
             contests: LiteMap::new(),
@@ -206,7 +206,7 @@ impl Tuner {
             let begin_ms = now_ms();
             if let Some(choice) = self.make(gpu, pipelines, dispatch, &class, tile).await? {
                 let made_ms = now_ms() - begin_ms;
-                trials.0.insert(idx, Trial { class, choice, heat, made_ms, ms: None });
+                trials.0.insert(idx, TileTrial { class, choice, heat, made_ms, ms: None });
             }
         }
         if classes.is_empty() {
@@ -224,7 +224,7 @@ impl Tuner {
             let (Some(contest), Some(ms)) = (self.contests.get_mut(&trial.class), trial.ms) else { continue };
             contest.learn(trial.choice.tile, ms * f64::from(size(rows)) / f64::from(rows.max(1)));
             if trial.heat == Heat::Cold {
-                let Choice { tile, .. } = trial.choice;
+                let TileChoice { tile, .. } = trial.choice;
                 log::debug!("{}: {tile:?} made in {:.1} ms, first used in {ms:.1} ms", trial.class, trial.made_ms);
                 self.cold_ms = trial.made_ms + ms;
             }
@@ -271,10 +271,10 @@ impl Tuner {
         dispatch: &Dispatch,
         class: &str,
         tile: Tile,
-    ) -> Result<Option<Choice>, Fault> {
+    ) -> Result<Option<TileChoice>, Fault> {
         let cut = Cut::of(tile, dispatch.grid);
         match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, cut).await {
-            Ok(Pipeline { pipeline, .. }) => Ok(Some(Choice { tile, pipeline })),
+            Ok(KernelPipeline { pipeline, .. }) => Ok(Some(TileChoice { tile, pipeline })),
             Err(Fault::Unsupported(text)) => {
                 log::debug!("{tile:?} is left out: {text}");
                 if let Some(contest) = self.contests.get_mut(class) {

@@ -17,14 +17,14 @@ use crate::shown;
 const MOST_LETTERS: usize = 150;
 
 /// The tile of each class of products.
-pub(super) struct Table {
+pub(super) struct TileTable {
     path: Option<PathBuf>,
-    found: Found,
+    found: TileFile,
 }
 
 /// Contents of the file: the adapter that was measured, and its choices.
 #[derive(Debug, Deserialize, Serialize)]
-struct Found {
+struct TileFile {
     /// Version of this crate, whose kernels were timed.
     manyhands: String,
     adapter: Identity,
@@ -43,10 +43,10 @@ struct Identity {
     is_checked: bool,
 }
 
-impl Table {
+impl TileTable {
     /// With what the adapter's file holds, if there is one and it is whole.
     pub(super) fn open(info: &Info, checks: Checks, tuning: &Tuning) -> Self {
-        let mut found = Found::new(info, checks);
+        let mut found = TileFile::new(info, checks);
         let path = folder(tuning).map(|folder| folder.join(found.file_name()));
         if path.is_none() {
             log::debug!("there is no folder for the tiles of adapter {} `{}`", info.index, info.name);
@@ -97,7 +97,7 @@ fn cache_folder() -> Option<PathBuf> {
     None
 }
 
-impl Found {
+impl TileFile {
     fn new(info: &Info, checks: Checks) -> Self {
         let Info { name, backend, driver, vendor, device, .. } = info.clone();
         let adapter = Identity { name, backend, driver, vendor, device, is_checked: checks == Checks::Checked };
@@ -169,11 +169,11 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn open(name: &str, folder: &Path) -> Table {
-        Table::open(&info(name), Checks::Unchecked, &Tuning::In(folder.into()))
+    pub(in super::super) fn open(name: &str, folder: &Path) -> TileTable {
+        TileTable::open(&info(name), Checks::Unchecked, &Tuning::In(folder.into()))
     }
 
-    fn path(table: &Table) -> PathBuf {
+    fn path(table: &TileTable) -> PathBuf {
         table.path.clone().unwrap()
     }
 
@@ -202,7 +202,8 @@ pub(super) mod tests {
         let text = std::fs::read_to_string(path(&table)).unwrap();
         assert!(text.contains("\"x\": \"workgroup128\""), "{text}");
         assert_eq!(open("GeForce RTX 4080", folder.path()).get("x"), None);
-        let checked = Table::open(&info("GeForce RTX 4090 (ö)"), Checks::Checked, &Tuning::In(folder.path().into()));
+        let checked =
+            TileTable::open(&info("GeForce RTX 4090 (ö)"), Checks::Checked, &Tuning::In(folder.path().into()));
         assert_eq!(checked.get("x"), None);
     }
 
