@@ -237,20 +237,20 @@ pub enum Format {
 
 /// A format, as command and exporter see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct FormatFacts {
     /// The data, in a message on what a model was trained on.
     pub description: String,
     /// The way from a row of the data to the inputs of a model, in words; empty where it is not known.
     pub encoding: String,
     /// Place of other data of this format.
-    pub place: Place,
+    pub place: DataPlace,
     /// Whether the images are photographs, as a rule, which may be mirrored.
     pub has_photographs: bool,
 }
 
 /// Place of the data of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DataPlace {
     /// In the program: no path names them.
     Program,
     /// At a path, with training and test data.
@@ -288,37 +288,37 @@ impl Schema {
     }
 
     /// The format, as command and exporter see it.
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> FormatFacts {
         let bytes = "channels last, each byte divided by 255";
         let columns = |fields: &[Field]| -> Vec<String> { fields.iter().flat_map(Field::column_names).collect() };
         let (place, description, encoding) = match &self.format {
-            Format::Digits => (Place::Program, "other data".into(), "an image of 8 x 8 pixels from 0 to 1".into()),
-            Format::Idx => (Place::Pair, "IDX files".into(), format!("an image, {bytes}")),
-            Format::Cifar10 => (Place::Pair, "CIFAR-10".into(), format!("an image, {bytes}")),
+            Format::Digits => (DataPlace::Program, "other data".into(), "an image of 8 x 8 pixels from 0 to 1".into()),
+            Format::Idx => (DataPlace::Pair, "IDX files".into(), format!("an image, {bytes}")),
+            Format::Cifar10 => (DataPlace::Pair, "CIFAR-10".into(), format!("an image, {bytes}")),
             Format::Numpy => {
                 let encoding = "arrays as they are, but bytes of images divided by 255";
-                (Place::Single, "arrays of NumPy".into(), encoding.into())
+                (DataPlace::Single, "arrays of NumPy".into(), encoding.into())
             }
             Format::Csv { .. } => {
                 let (inputs, targets) = (columns(&self.inputs), columns(&self.targets));
                 let description = format!("a table with the columns {} and the target {}", few(&inputs), few(&targets));
                 let names: Vec<String> = self.inputs.iter().map(|input| input.column_names().join(", ")).collect();
                 let encoding = format!("columns of a table, encoded as `manyhands.schema` says: {}", names.join("; "));
-                (Place::Single, description, encoding)
+                (DataPlace::Single, description, encoding)
             }
             Format::Text { .. } => {
                 let encoding = "numbers of tokens, as floats; `manyhands.schema` has the vocabulary";
-                (Place::Single, "text".into(), encoding.into())
+                (DataPlace::Single, "text".into(), encoding.into())
             }
             Format::ImageFolder { height, width, channels, .. } => {
                 let color = if *channels == 1 { "gray" } else { "red, green and blue" };
                 let encoding = format!("an image scaled to {height} x {width} pixels, {color}, {bytes}");
-                (Place::Single, format!("a folder of images for each of {}", few(self.classes(0))), encoding)
+                (DataPlace::Single, format!("a folder of images for each of {}", few(self.classes(0))), encoding)
             }
-            Format::Other => (Place::Unknown, "other data".into(), String::new()),
+            Format::Other => (DataPlace::Unknown, "other data".into(), String::new()),
         };
         let has_photographs = matches!(self.format, Format::ImageFolder { .. });
-        Facts { description, encoding, place, has_photographs }
+        FormatFacts { description, encoding, place, has_photographs }
     }
 
     /// Names of the classes of a target, by label; empty where they are not known.

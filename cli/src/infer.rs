@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use manyhands::data::{self, DataConfig, DataPair, Inputs, Schema};
 use manyhands::losses::Head;
 use manyhands::processes::Group;
-use manyhands::schema::{Place, few};
+use manyhands::schema::{DataPlace, few};
 use manyhands::{Compile, Error, ErrorKind, Loss, Model, Result, Shape, Trainer};
 use manyhands_engine::files::{self, FileKind, Output};
 use ndarray::ArrayD;
@@ -171,11 +171,11 @@ impl Trained {
         let facts = schema.facts();
         match path {
             _ if self.data.config.is_some() => Ok(Source { config: settings.data_of(model)?, is_one: false, workers }),
-            Some(path) if matches!(facts.place, Place::Pair | Place::Single) => {
+            Some(path) if matches!(facts.place, DataPlace::Pair | DataPlace::Single) => {
                 let config = DataConfig::of_schema(schema, path)?;
-                Ok(Source { config: self.data.rooted(config), is_one: facts.place == Place::Single, workers })
+                Ok(Source { config: self.data.rooted(config), is_one: facts.place == DataPlace::Single, workers })
             }
-            None if matches!(facts.place, Place::Pair | Place::Single) => Err(Error::data(
+            None if matches!(facts.place, DataPlace::Pair | DataPlace::Single) => Err(Error::data(
                 "the data",
                 "are needed, but none are named",
                 format!(
@@ -201,7 +201,7 @@ impl Trained {
 
 /// Whether a model file describes its data.
 fn is_described(file: &Path) -> bool {
-    Model::load(file).is_ok_and(|model| model.schema().facts().place != Place::Unknown)
+    Model::load(file).is_ok_and(|model| model.schema().facts().place != DataPlace::Unknown)
 }
 
 /// An error of a model, with its file.

@@ -14,7 +14,7 @@ use manyhands::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monit
 use manyhands::data::{ClassWeighted, Dataset, Description};
 use manyhands::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use manyhands::processes::Group;
-use manyhands::schema::Place;
+use manyhands::schema::DataPlace;
 use manyhands::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, SaveSettings, SplitMode, Trainer};
 use manyhands_engine::files as written;
 use manyhands_engine::shown::thousands;
@@ -330,7 +330,7 @@ fn show_best(run: &Run, files: &Files, terminal: &Terminal) {
         return;
     }
     // Those of the digits are in the program.
-    let data = if run.trainer.model().schema().facts().place == Place::Program { "" } else { " DATA" };
+    let data = if run.trainer.model().schema().facts().place == DataPlace::Program { "" } else { " DATA" };
     terminal.line(format_args!("best model in `{0}`; predict with `manyhands predict {0}{data}`", best.display()));
 }
 

@@ -61,7 +61,7 @@ impl Batch {
         buffers: &Buffers,
         dataset: &dyn Dataset,
         rows: &[usize],
-        change: &Change<'_>,
+        change: &RowsChange<'_>,
     ) -> Result<Self> {
         Self::fetch_by(dataset, rows, buffers, |whole| fetch_piece(dataset, rows, whole, change))
     }
@@ -72,7 +72,7 @@ impl Batch {
         buffers: &Buffers,
         dataset: &dyn Dataset,
         rows: &[usize],
-        change: &Change<'_>,
+        change: &RowsChange<'_>,
     ) -> Result<Self> {
         Self::fetch_by(dataset, rows, buffers, |whole| fetch_in_pieces(dataset, rows, whole, change))
     }
@@ -144,10 +144,10 @@ impl Batch {
 }
 
 /// A change of the first input's values of some rows, on any thread.
-pub(super) type Change<'a> = dyn Fn(&[usize], &mut [f32]) + Sync + 'a;
+pub(super) type RowsChange<'a> = dyn Fn(&[usize], &mut [f32]) + Sync + 'a;
 
 /// Reads rows, checks their values, and changes them.
-fn fetch_piece(dataset: &dyn Dataset, rows: &[usize], mut piece: BatchMut<'_>, change: &Change<'_>) -> Result<()> {
+fn fetch_piece(dataset: &dyn Dataset, rows: &[usize], mut piece: BatchMut<'_>, change: &RowsChange<'_>) -> Result<()> {
     dataset.fetch(rows, &mut piece)?;
     piece.check_finite(rows, &dataset.input_shapes(), &dataset.target_shapes())?;
     change(rows, piece.input(0));
@@ -161,7 +161,12 @@ const PIECE_VALUES: usize = 1 << 16;
 
 /// Reads rows on the threads of the caller's pool: decoding a batch takes long, and all threads should be at the next one
 /// that is needed.
-fn fetch_in_pieces(dataset: &dyn Dataset, rows: &[usize], mut batch: BatchMut<'_>, change: &Change<'_>) -> Result<()> {
+fn fetch_in_pieces(
+    dataset: &dyn Dataset,
+    rows: &[usize],
+    mut batch: BatchMut<'_>,
+    change: &RowsChange<'_>,
+) -> Result<()> {
     let n_rows = rows.len();
     let row_len = batch.input(0).len() / n_rows.max(1);
     let piece_rows = (PIECE_VALUES / row_len.max(1)).clamp(1, PIECE_ROWS);

@@ -37,13 +37,13 @@ pub use self::settings::{
     Column, ColumnKind, CsvSettings, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
 };
 
-use self::classes::{Classes, relabel, sorted};
-use self::dialect::{Dialect, Head};
+use self::classes::{ClassLabels, relabel, sorted};
+use self::dialect::{Dialect, FirstLine};
 use self::encode::{Fields, single, spread_of};
-use self::layout::{Layout, Part, Targets, TextPart, inputs_like};
+use self::layout::{ArrayColumns, ColumnLayout, TableTargets, TextPart, inputs_like};
 use self::origin::TableFile;
 use self::signs::settle;
-use self::source::Source;
+use self::source::TableSource;
 pub use self::source::is_utf16;
 use self::survey::Survey;
 use super::InMemory;
@@ -85,11 +85,11 @@ pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
 ///
 /// As [`open`]; also when no row is left.
 pub fn open_aside(path: &Path, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
-    let source = Source::open(path)?;
+    let source = TableSource::open(path)?;
     let dialect = Dialect::of(&source, settings, None)?;
     let survey = Survey::of(&source, &dialect)?;
-    let layout = Layout::new(&source.named(), settings, &dialect, &survey)?;
-    Table::read(&source, settings, None, dialect, layout)?.finish(settings, aside)
+    let layout = ColumnLayout::new(&source.named(), settings, &dialect, &survey)?;
+    ReadTable::read(&source, settings, None, dialect, layout)?.finish(settings, aside)
 }
 
 /// Reads a table like another one whose schema is `train`: with its encodings, its classes and its input columns, in its
@@ -102,16 +102,16 @@ pub fn open_aside(path: &Path, settings: &CsvSettings, aside: Option<Aside>) -> 
 ///
 /// As [`open`]; also when an input column is not there, or a class is not among those of `train`.
 pub fn open_like(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<CsvTable> {
-    let source = Source::open(path)?;
+    let source = TableSource::open(path)?;
     let mut dialect = Dialect::of(&source, settings, Some(&train.format))?;
-    let inputs = inputs_like(&source.named(), train, &dialect, Targets::Needed)?;
-    let mut layout = Layout::with_inputs(&source.named(), settings, &dialect, |_| Ok(inputs))?;
+    let inputs = inputs_like(&source.named(), train, &dialect, TableTargets::Needed)?;
+    let mut layout = ColumnLayout::with_inputs(&source.named(), settings, &dialect, |_| Ok(inputs))?;
     for (part, field) in layout.targets.iter_mut().zip(&train.targets) {
         part.seen = field.columns.iter().map(|column| column.seen.clone()).collect();
     }
-    let parts: Vec<Part> = layout.inputs.iter().chain(&layout.targets).cloned().collect();
+    let parts: Vec<ArrayColumns> = layout.inputs.iter().chain(&layout.targets).cloned().collect();
     settle(&mut dialect, &source, &train.format, &parts)?;
-    Table::read(&source, settings, Some(train), dialect, layout)?.finish(settings, None)
+    ReadTable::read(&source, settings, Some(train), dialect, layout)?.finish(settings, None)
 }
 
 /// Reads a table to predict from: the input columns of `train`, without targets and weights.
@@ -125,25 +125,25 @@ pub fn open_like(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<
 /// the error names the line and the column.
 pub fn open_inputs(path: &Path, settings: &CsvSettings, train: &Schema) -> Result<InMemory> {
     let settings = CsvSettings { outputs: Vec::new(), sample_weight: None, ..settings.clone() };
-    let source = Source::open(path)?;
+    let source = TableSource::open(path)?;
     let mut dialect = Dialect::of(&source, &settings, Some(&train.format))?;
-    let inputs = inputs_like(&source.named(), train, &dialect, Targets::None)?;
+    let inputs = inputs_like(&source.named(), train, &dialect, TableTargets::None)?;
     settle(&mut dialect, &source, &train.format, &inputs)?;
-    let layout = Layout::of_inputs(inputs, &dialect);
-    Ok(Table::read(&source, &settings, None, dialect, layout)?.finish(&settings, None)?.dataset)
+    let layout = ColumnLayout::of_inputs(inputs, &dialect);
+    Ok(ReadTable::read(&source, &settings, None, dialect, layout)?.finish(&settings, None)?.dataset)
 }
 
 /// A table as far as it is read.
-struct Table<'a> {
-    source: &'a Source,
+struct ReadTable<'a> {
+    source: &'a TableSource,
     dialect: Dialect,
-    layout: Layout,
+    layout: ColumnLayout,
     rows: usize,
     /// Rows that are left out because a target is missing.
     without_target: usize,
     missing: Missing,
-    inputs: Vec<Input>,
-    targets: Vec<Target>,
+    inputs: Vec<InputFields>,
+    targets: Vec<TargetValues>,
     weights: Vec<f32>,
     /// Start of the last row, in bytes.
     last_row: u64,
@@ -153,25 +153,25 @@ struct Table<'a> {
 }
 
 /// The fields of one input.
-enum Input {
+enum InputFields {
     Columns(Vec<Fields>),
     Texts(Vec<String>),
 }
 
 /// The values of one target.
-enum Target {
+enum TargetValues {
     Values(Vec<f64>),
-    Classes(Classes),
+    Classes(ClassLabels),
 }
 
-impl<'a> Table<'a> {
+impl<'a> ReadTable<'a> {
     /// `like` holds the known classes.
     fn read(
-        source: &'a Source,
+        source: &'a TableSource,
         settings: &CsvSettings,
         like: Option<&Schema>,
         dialect: Dialect,
-        layout: Layout,
+        layout: ColumnLayout,
     ) -> Result<Self> {
         let mut table = Self::new(source, dialect.clone(), layout, settings, like);
         dialect.for_each_row(source, |record| table.push(record))?;
@@ -187,23 +187,23 @@ impl<'a> Table<'a> {
     }
 
     fn new(
-        source: &'a Source,
+        source: &'a TableSource,
         dialect: Dialect,
-        layout: Layout,
+        layout: ColumnLayout,
         settings: &CsvSettings,
         like: Option<&Schema>,
     ) -> Self {
         let target = |(output, at): (&OutputColumns, usize)| match output.target_kind {
-            TargetKind::Values => Target::Values(Vec::new()),
+            TargetKind::Values => TargetValues::Values(Vec::new()),
             TargetKind::Classes => {
                 let known = like.map(|schema| schema.classes(at)).filter(|classes| !classes.is_empty());
                 let met = known.unwrap_or_default().iter().cloned().zip(0..).collect();
-                Target::Classes(Classes { labels: Vec::new(), met, known: known.map(<[String]>::to_vec) })
+                TargetValues::Classes(ClassLabels { labels: Vec::new(), met, known: known.map(<[String]>::to_vec) })
             }
         };
         Self {
             source,
-            inputs: layout.inputs.iter().map(Input::new).collect(),
+            inputs: layout.inputs.iter().map(InputFields::new).collect(),
             targets: settings.outputs.iter().zip(0..).map(target).collect(),
             dialect,
             layout,
@@ -244,8 +244,8 @@ impl<'a> Table<'a> {
         for (part, target) in layout.targets.iter().zip(&mut self.targets) {
             for &column in &part.columns {
                 match target {
-                    Target::Values(values) => values.push(number(column)?),
-                    Target::Classes(classes) => classes
+                    TargetValues::Values(values) => values.push(number(column)?),
+                    TargetValues::Classes(classes) => classes
                         .push(class_name(&self.dialect, record, column))
                         .map_err(|needed| layout.bad_field(source, record, column, &needed))?,
                 }
@@ -258,8 +258,8 @@ impl<'a> Table<'a> {
         let (source, layout, dialect) = (self.source, &self.layout, &self.dialect);
         for (part, input) in layout.inputs.iter().zip(&mut self.inputs) {
             match input {
-                Input::Texts(texts) => texts.extend(part.columns.iter().map(|column| record[*column].to_owned())),
-                Input::Columns(columns) => {
+                InputFields::Texts(texts) => texts.extend(part.columns.iter().map(|column| record[*column].to_owned())),
+                InputFields::Columns(columns) => {
                     for ((fields, reading), column) in columns.iter_mut().zip(&part.readings).zip(&part.columns) {
                         fields
                             .push(&record[*column], reading, dialect)
@@ -274,8 +274,8 @@ impl<'a> Table<'a> {
     /// Makes room for a row: a table may be larger than memory.
     fn reserve(&mut self) -> Result<()> {
         let has_room = self.inputs.iter_mut().all(|input| match input {
-            Input::Columns(columns) => columns.iter_mut().all(Fields::has_room),
-            Input::Texts(texts) => texts.try_reserve(1).is_ok(),
+            InputFields::Columns(columns) => columns.iter_mut().all(Fields::has_room),
+            InputFields::Texts(texts) => texts.try_reserve(1).is_ok(),
         });
         if has_room { Ok(()) } else { Err(super::no_memory(&self.source.named())) }
     }
@@ -295,9 +295,9 @@ impl<'a> Table<'a> {
             std::mem::take(&mut self.inputs).into_iter().zip(self.layout.inputs.iter().zip(&texts))
         {
             let values = match (input, text) {
-                (Input::Texts(rows), Some(text)) => self.encoded(&rows, text)?,
-                (Input::Columns(columns), _) => self.elements(part, columns, &mut notes)?,
-                (Input::Texts(_), None) => Vec::new(),
+                (InputFields::Texts(rows), Some(text)) => self.encoded(&rows, text)?,
+                (InputFields::Columns(columns), _) => self.elements(part, columns, &mut notes)?,
+                (InputFields::Texts(_), None) => Vec::new(),
             };
             arrays.push(self.array(values)?);
         }
@@ -310,11 +310,11 @@ impl<'a> Table<'a> {
         let mut names = Vec::new();
         for target in std::mem::take(&mut self.targets) {
             match target {
-                Target::Values(values) => {
+                TargetValues::Values(values) => {
                     dataset = dataset.with_target(self.array(values.into_iter().map(single).collect())?)?;
                     names.push(Vec::new());
                 }
-                Target::Classes(classes) => {
+                TargetValues::Classes(classes) => {
                     let sorted = self.classes(&classes);
                     dataset = dataset.with_target(relabel(&classes.labels, &classes.met, &sorted))?;
                     names.push(sorted);
@@ -334,7 +334,7 @@ impl<'a> Table<'a> {
         let targets = self.layout.targets.iter().filter(|_| self.missing == Missing::Fill);
         TableFile {
             delimiter: self.dialect.delimiter,
-            has_head: !matches!(self.dialect.head, Head::Row),
+            has_head: !matches!(self.dialect.head, FirstLine::Row),
             columns: columns.map(|column| (*column, self.layout.column(*column).to_string())).collect(),
             targets: targets.flat_map(|part| part.columns.iter().copied()).collect(),
             missing: self.dialect.missing.clone(),
@@ -346,9 +346,9 @@ impl<'a> Table<'a> {
     /// Fits the encodings that are not known to the rows to train on.
     fn fit(&mut self, settings: &CsvSettings, rows: &[usize]) {
         for (place, (part, input)) in self.layout.inputs.iter_mut().zip(&self.inputs).enumerate() {
-            let Input::Columns(columns) = input else { continue };
+            let InputFields::Columns(columns) = input else { continue };
             let is_embedded = settings.embedded.contains(&place);
-            let known = |(fields, reading): (&Fields, &encode::Reading)| match &reading.known {
+            let known = |(fields, reading): (&Fields, &encode::ColumnReading)| match &reading.known {
                 Some(known) => known.clone(),
                 None if is_embedded && reading.kind == ColumnKind::Number && fields.are_whole_numbers() => {
                     Encoding::UNCHANGED
@@ -368,7 +368,7 @@ impl<'a> Table<'a> {
         let layout = &self.layout;
         let names: Vec<Vec<String>> = layout.targets.iter().map(|part| names_of(layout, part)).collect();
         for ((part, target), names) in self.layout.targets.iter_mut().zip(&self.targets).zip(&names) {
-            let Target::Values(values) = target else { continue };
+            let TargetValues::Values(values) = target else { continue };
             let stride = part.columns.len();
             let of = |at: usize| values.iter().skip(at).step_by(stride).copied();
             if part.seen.is_empty() {
@@ -394,7 +394,7 @@ impl<'a> Table<'a> {
     }
 
     /// The elements of an input, row by row. Each column's fields are given free once they are written.
-    fn elements(&self, part: &Part, columns: Vec<Fields>, notes: &mut Vec<String>) -> Result<Vec<f32>> {
+    fn elements(&self, part: &ArrayColumns, columns: Vec<Fields>, notes: &mut Vec<String>) -> Result<Vec<f32>> {
         let stride: usize = part.encodings.iter().map(Encoding::width).sum();
         let mut values = Vec::new();
         let n_values = self.rows.saturating_mul(stride);
@@ -419,13 +419,13 @@ impl<'a> Table<'a> {
     }
 
     /// The names of a target's classes, by label.
-    fn classes(&self, of: &Classes) -> Vec<String> {
+    fn classes(&self, of: &ClassLabels) -> Vec<String> {
         of.known.clone().unwrap_or_else(|| self.order(sorted(&of.met)))
     }
 
     /// The label of each row in the first target, if that has classes.
     fn labels(&self) -> Option<Vec<usize>> {
-        let Target::Classes(classes) = self.targets.first()? else { return None };
+        let TargetValues::Classes(classes) = self.targets.first()? else { return None };
         let labels = relabel(&classes.labels, &classes.met, &self.classes(classes));
         Some(labels.iter().map(|label| label_index(*label)).collect())
     }
@@ -433,7 +433,7 @@ impl<'a> Table<'a> {
     /// Class names in the order of the head of scikit-learn's tables, where there is one.
     fn order(&self, sorted: Vec<String>) -> Vec<String> {
         match &self.dialect.head {
-            Head::Classes(names) if sorted.iter().all(|class| names.contains(class)) => names.clone(),
+            FirstLine::Classes(names) if sorted.iter().all(|class| names.contains(class)) => names.clone(),
             _ => sorted,
         }
     }
@@ -443,10 +443,10 @@ impl<'a> Table<'a> {
     fn texts(&self) -> Vec<Option<Text>> {
         let parts = || self.layout.inputs.iter().zip(&self.inputs);
         let vocabulary = |text: &TextPart| {
-            let is_like = |part: &Part| part.text.as_ref().is_some_and(|other| other.tokens == text.tokens);
+            let is_like = |part: &ArrayColumns| part.text.as_ref().is_some_and(|other| other.tokens == text.tokens);
             let texts = parts().filter(|(part, _)| is_like(part)).flat_map(|(_, input)| match input {
-                Input::Texts(texts) => &texts[..],
-                Input::Columns(_) => &[],
+                InputFields::Texts(texts) => &texts[..],
+                InputFields::Columns(_) => &[],
             });
             Vocabulary::adapt(text.tokens, texts.map(String::as_str))
         };
@@ -471,8 +471,8 @@ impl<'a> Table<'a> {
     }
 }
 
-impl Input {
-    fn new(part: &Part) -> Self {
+impl InputFields {
+    fn new(part: &ArrayColumns) -> Self {
         if part.text.is_some() {
             return Self::Texts(Vec::new());
         }
@@ -480,7 +480,7 @@ impl Input {
     }
 }
 
-fn names_of(layout: &Layout, part: &Part) -> Vec<String> {
+fn names_of(layout: &ColumnLayout, part: &ArrayColumns) -> Vec<String> {
     part.columns.iter().map(|column| layout.column(*column).to_string()).collect()
 }
 
@@ -488,7 +488,7 @@ fn names_of(layout: &Layout, part: &Part) -> Vec<String> {
 fn class_name<'a>(dialect: &'a Dialect, record: &'a StringRecord, column: usize) -> &'a str {
     let field = &record[column];
     match &dialect.head {
-        Head::Classes(names) if column + 1 == record.len() => {
+        FirstLine::Classes(names) if column + 1 == record.len() => {
             field.parse().ok().and_then(|label: usize| names.get(label)).map_or(field, String::as_str)
         }
         _ => field,

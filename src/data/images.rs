@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::list::Unreadable;
 
-use self::list::{ClassFolder, LeftOut, class_folders, images_in, no_images, problems, refuse_all};
+use self::list::{ClassFolder, LeftOutFiles, class_folders, images_in, no_images, problems, refuse_all};
 use super::{BatchMut, Dataset, Origin, label_value};
 use crate::schema::{Format, LabelMode, Schema, few};
 use crate::{Error, Result, Shape, shown};
@@ -159,7 +159,7 @@ impl ImageFolder {
         folder: &Path,
         settings: ImageSettings,
         folders: Vec<ClassFolder>,
-        left_out: LeftOut,
+        left_out: LeftOutFiles,
         classes: Vec<String>,
     ) -> Result<Self> {
         let mut rows: Vec<(usize, PathBuf)> = Vec::new();
@@ -185,7 +185,7 @@ pub struct ImageFiles {
     folder: PathBuf,
     files: Vec<PathBuf>,
     settings: ImageSettings,
-    left_out: LeftOut,
+    left_out: LeftOutFiles,
     /// Rows of zeros in place of an image, with the reason; empty if such a row is an error.
     zeros: Option<Arc<Mutex<BTreeMap<usize, String>>>>,
     /// The bytes of each image that was decoded, where all of them fit in [`MAX_HELD_BYTES`].
@@ -226,7 +226,7 @@ impl ImageFiles {
         below.iter().map(part).collect::<Vec<_>>().join("/")
     }
 
-    fn list(path: &Path, settings: ImageSettings) -> Result<(Self, LeftOut)> {
+    fn list(path: &Path, settings: ImageSettings) -> Result<(Self, LeftOutFiles)> {
         if path.is_dir() {
             let found = images_in(path)?;
             if found.images.is_empty() {
@@ -236,7 +236,7 @@ impl ImageFiles {
         }
         std::fs::metadata(path).map_err(|source| Error::reading(path, source))?;
         let folder = path.parent().unwrap_or(path);
-        Ok((Self::new(folder, vec![path.to_path_buf()], settings)?, LeftOut::default()))
+        Ok((Self::new(folder, vec![path.to_path_buf()], settings)?, LeftOutFiles::default()))
     }
 
     fn new(folder: &Path, files: Vec<PathBuf>, settings: ImageSettings) -> Result<Self> {
@@ -248,14 +248,14 @@ impl ImageFiles {
             folder: folder.to_path_buf(),
             files,
             settings,
-            left_out: LeftOut::default(),
+            left_out: LeftOutFiles::default(),
             zeros: None,
             held: None,
         })
     }
 
     /// Images with readable headers and ends, and a mark for each file that was kept.
-    fn checked(mut self, left_out: LeftOut) -> Result<(Self, Vec<bool>)> {
+    fn checked(mut self, left_out: LeftOutFiles) -> Result<(Self, Vec<bool>)> {
         self.left_out = left_out;
         let problems = problems(&self.files);
         let is_kept: Vec<bool> = problems.iter().map(Option::is_none).collect();

@@ -31,8 +31,8 @@ use crate::{Error, Result, Shape};
 #[derive(Clone, Debug)]
 pub struct InMemory {
     rows: usize,
-    inputs: Vec<Column>,
-    targets: Vec<Column>,
+    inputs: Vec<MemoryColumn>,
+    targets: Vec<MemoryColumn>,
     sample_weights: Option<Vec<f32>>,
     schema: Schema,
     notes: Vec<String>,
@@ -42,7 +42,7 @@ pub struct InMemory {
 
 /// One input or target of all rows.
 #[derive(Clone, Debug)]
-struct Column {
+struct MemoryColumn {
     shape: Shape,
     values: Vec<f32>,
 }
@@ -152,7 +152,7 @@ impl InMemory {
         self
     }
 
-    fn column<D: Dimension>(&self, who: &str, array: Array<f32, D>) -> Result<Column> {
+    fn column<D: Dimension>(&self, who: &str, array: Array<f32, D>) -> Result<MemoryColumn> {
         let (rows, axes) = array.shape().split_first().map_or((0, &[][..]), |(rows, axes)| (*rows, axes));
         if rows != self.rows {
             return Err(Error::data(
@@ -171,7 +171,7 @@ impl InMemory {
         }
         let values = row_major(array);
         check_finite(who, &shape, &values, |row| row)?;
-        Ok(Column { shape, values })
+        Ok(MemoryColumn { shape, values })
     }
 }
 
@@ -232,7 +232,7 @@ impl Dataset for InMemory {
     }
 }
 
-impl Column {
+impl MemoryColumn {
     fn gather(&self, rows: &[usize], to: &mut [f32]) {
         let row_len = self.shape.len();
         for (to, &row) in to.chunks_exact_mut(row_len).zip(rows) {

@@ -35,12 +35,12 @@ const FEW_STEPS: f64 = 1024.0;
 
 /// A file with arrays, and the name of one of them in an `.npz`.
 #[derive(Clone, Copy, Debug)]
-struct Place<'a> {
+struct ArrayPlace<'a> {
     path: &'a Path,
     name: Option<&'a str>,
 }
 
-impl Place<'_> {
+impl ArrayPlace<'_> {
     fn who(self) -> String {
         match self.name {
             Some(name) => format!("`{}`, array `{}`,", shown(self.path), shown(name)),
@@ -70,12 +70,12 @@ impl Place<'_> {
 /// An array, row-major.
 struct NumpyArray {
     shape: Vec<usize>,
-    values: Values,
+    values: ArrayValues,
     /// Names the columns that lose digits in f32.
     note: Option<String>,
 }
 
-enum Values {
+enum ArrayValues {
     Bytes(Vec<u8>),
     /// Numbers of an integer type.
     Whole(Vec<f32>),
@@ -83,7 +83,7 @@ enum Values {
 }
 
 /// Type, order and shape of an array, as its head has them.
-struct Head {
+struct ArrayHead {
     kind: u8,
     size: usize,
     is_big_endian: bool,
@@ -91,7 +91,7 @@ struct Head {
     shape: Vec<usize>,
 }
 
-impl Head {
+impl ArrayHead {
     /// Reads the dictionary of a head: `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
     fn parse(text: &str) -> Result<Self, String> {
         let value = |key: &str| {
@@ -136,7 +136,7 @@ impl Head {
         clippy::cast_possible_wrap,
         reason = "the bits that are there; those of a signed number are its own"
     )]
-    fn element(&self, element: &[u8]) -> Element {
+    fn element(&self, element: &[u8]) -> StoredElement {
         let mut bytes = [0; 8];
         bytes[..self.size].copy_from_slice(element);
         if self.is_big_endian {
@@ -145,11 +145,11 @@ impl Head {
         let bits = u64::from_le_bytes(bytes);
         let unused = 64 - 8 * self.size as u32;
         match (self.kind, self.size) {
-            (b'f', 2) => Element::Float(f16::from_bits(bits as u16).to_f64()),
-            (b'f', 4) => Element::Float(f32::from_bits(bits as u32).into()),
-            (b'f', _) => Element::Float(f64::from_bits(bits)),
-            (b'i', _) => Element::Signed(((bits << unused) as i64) >> unused),
-            _ => Element::Unsigned(bits),
+            (b'f', 2) => StoredElement::Float(f16::from_bits(bits as u16).to_f64()),
+            (b'f', 4) => StoredElement::Float(f32::from_bits(bits as u32).into()),
+            (b'f', _) => StoredElement::Float(f64::from_bits(bits)),
+            (b'i', _) => StoredElement::Signed(((bits << unused) as i64) >> unused),
+            _ => StoredElement::Unsigned(bits),
         }
     }
 
@@ -177,13 +177,13 @@ impl Head {
         (0..columns).filter(|column| is_coarse(ends[*column])).collect()
     }
 
-    fn values(&self, bytes: Vec<u8>) -> Values {
+    fn values(&self, bytes: Vec<u8>) -> ArrayValues {
         match self.kind {
-            b'u' if self.size == 1 => Values::Bytes(self.row_major(bytes)),
+            b'u' if self.size == 1 => ArrayValues::Bytes(self.row_major(bytes)),
             kind => {
                 let elements = bytes.chunks_exact(self.size).map(|element| self.element(element).single());
                 let numbers = self.row_major(elements.collect());
-                if kind == b'f' { Values::Floats(numbers) } else { Values::Whole(numbers) }
+                if kind == b'f' { ArrayValues::Floats(numbers) } else { ArrayValues::Whole(numbers) }
             }
         }
     }
@@ -202,13 +202,13 @@ impl Head {
 
 /// An element as it is stored.
 #[derive(Clone, Copy)]
-enum Element {
+enum StoredElement {
     Float(f64),
     Signed(i64),
     Unsigned(u64),
 }
 
-impl Element {
+impl StoredElement {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "the nearest f32 is meant")]
     fn single(self) -> f32 {
         match self {
@@ -229,7 +229,7 @@ impl Element {
 }
 
 /// Reads an array from a file that takes so many bytes, packed or not.
-fn read(place: Place<'_>, mut file: impl Read, stored: u64, is_packed: bool) -> Result<NumpyArray> {
+fn read(place: ArrayPlace<'_>, mut file: impl Read, stored: u64, is_packed: bool) -> Result<NumpyArray> {
     let cut_short = || place.fail("is cut short");
     let reading = |source| Error::reading(place.path, source);
     let mut begin = Vec::new();
@@ -243,7 +243,7 @@ fn read(place: Place<'_>, mut file: impl Read, stored: u64, is_packed: bool) -> 
     };
     let data_at = len.saturating_add(head_at);
     let head = begin.get(head_at..data_at).ok_or_else(cut_short)?;
-    let head = Head::parse(&String::from_utf8_lossy(head)).map_err(|problem| place.fail(problem))?;
+    let head = ArrayHead::parse(&String::from_utf8_lossy(head)).map_err(|problem| place.fail(problem))?;
     let most = if is_packed { stored.saturating_mul(DEFLATE) } else { stored };
     let needed = head.bytes().filter(|bytes| *bytes <= most).ok_or_else(cut_short)?;
     let mut bytes = begin.split_off(data_at);
@@ -268,7 +268,7 @@ fn is_npz(path: &Path) -> bool {
 fn read_npy(path: &Path) -> Result<NumpyArray> {
     let file = source::open(path)?;
     let stored = file.metadata().map_err(|source| Error::reading(path, source))?.len();
-    read(Place { path, name: None }, file, stored, false)
+    read(ArrayPlace { path, name: None }, file, stored, false)
 }
 
 /// Arrays of an `.npz` file, by name.
@@ -293,7 +293,7 @@ struct ArchiveEntry {
 impl<'a> Npz<'a> {
     fn open(path: &'a Path) -> Result<Self> {
         let file = source::open(path)?;
-        let place = Place { path, name: None };
+        let place = ArrayPlace { path, name: None };
         Self::list(path, file).map_err(|error| place.fail(format!("is not a whole `.npz` file: {error}")))
     }
 
@@ -334,7 +334,7 @@ impl<'a> Npz<'a> {
     }
 
     fn read(&self, name: &str) -> Result<NumpyArray> {
-        let place = Place { path: self.path, name: Some(name) };
+        let place = ArrayPlace { path: self.path, name: Some(name) };
         let refuse = |problem: String| place.fail(format!("can't be unpacked: {problem}"));
         // Of equal names the last holds, as in Python's `zipfile`.
         let at = self.names.iter().rposition(|known| known == name);
@@ -428,7 +428,7 @@ fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Da
     };
     let y = y.map(|y| y.target(who, rows)).transpose()?;
     match (x.values, &y) {
-        (Values::Bytes(pixels), y) if is_images => {
+        (ArrayValues::Bytes(pixels), y) if is_images => {
             if axes.len() == 2 {
                 axes.push(1);
             }
@@ -456,13 +456,13 @@ fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Da
 }
 
 /// Shape of a row of a target, without the rows, and all values.
-type Target = (Vec<usize>, Vec<f32>);
+type TargetArray = (Vec<usize>, Vec<f32>);
 
 fn in_memory(
     who: &str,
     (rows, axes): (usize, Vec<usize>),
     values: Vec<f32>,
-    target: Option<&Target>,
+    target: Option<&TargetArray>,
     schema: Schema,
 ) -> Result<InMemory> {
     let array = |axes: &[usize], values: Vec<f32>| {
@@ -484,7 +484,7 @@ fn bytes_of(shape: &[usize], values: &[f32]) -> Option<Vec<u8>> {
     if shape.is_empty() { values.iter().map(byte).collect() } else { None }
 }
 
-impl Values {
+impl ArrayValues {
     fn numbers(self) -> Vec<f32> {
         match self {
             Self::Bytes(bytes) => bytes.into_iter().map(f32::from).collect(),
@@ -494,7 +494,7 @@ impl Values {
 }
 
 impl NumpyArray {
-    fn target(self, who: &str, rows: usize) -> Result<Target> {
+    fn target(self, who: &str, rows: usize) -> Result<TargetArray> {
         if self.shape.first() != Some(&rows) {
             return Err(Error::data(
                 who,
@@ -502,7 +502,7 @@ impl NumpyArray {
                 "the first axis of both arrays is the row",
             ));
         }
-        let is_whole = !matches!(self.values, Values::Floats(_));
+        let is_whole = !matches!(self.values, ArrayValues::Floats(_));
         let axes = match &self.shape[1..] {
             [] | [1] if is_whole => Vec::new(),
             [] => vec![1],

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::merge::{merge_two, merge_two_backward};
-use super::recurrent::{Output, Part, Recurrence};
+use super::recurrent::{Recurrence, RecurrencePart, RecurrentOutput};
 use super::recurrent_onnx::recurrence_onnx;
 use super::{Built, Gru, Layer, Lstm, MaskUse, Problem, SimpleRnn, to_config};
 use crate::kernels::merge::Operation;
@@ -47,7 +47,7 @@ impl From<SimpleRnn> for RecurrentLayer {
 }
 
 impl RecurrentLayer {
-    fn recurrence(&self, part: Part) -> Recurrence {
+    fn recurrence(&self, part: RecurrencePart) -> Recurrence {
         match self {
             Self::Lstm(layer) => layer.recurrence(part),
             Self::Gru(layer) => layer.recurrence(part),
@@ -116,7 +116,8 @@ impl Bidirectional {
 
     /// Both directions: the layer's own, and the other.
     fn directions(&self) -> [Recurrence; 2] {
-        let [forward, backward] = [Part::Forward, Part::Backward].map(|part| self.layer.recurrence(part));
+        let [forward, backward] =
+            [RecurrencePart::Forward, RecurrencePart::Backward].map(|part| self.layer.recurrence(part));
         let zero_output_for_mask = forward.return_sequences;
         [
             Recurrence { zero_output_for_mask, go_backwards: false, ..forward },
@@ -156,7 +157,7 @@ impl Layer for Bidirectional {
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         self.layer.check()?;
-        if self.layer.recurrence(Part::Whole).go_backwards {
+        if self.layer.recurrence(RecurrencePart::Whole).go_backwards {
             return Err(Problem::new(
                 "needs a layer that goes forwards, but got `go_backwards = true`",
                 "leave it out: the layer is used in both directions",
@@ -175,13 +176,13 @@ impl Layer for Bidirectional {
         let ([forward, backward], y) = (self.directions(), rec.output());
         let units = forward.units;
         let Some((operation, scale)) = self.operation() else {
-            forward.forward(rec, Output { view: y, width: 2 * units, first: 0 });
-            return backward.forward(rec, Output { view: y, width: 2 * units, first: units });
+            forward.forward(rec, RecurrentOutput { view: y, width: 2 * units, first: 0 });
+            return backward.forward(rec, RecurrentOutput { view: y, width: 2 * units, first: units });
         };
         let both = two(rec, ["forward_output", "backward_output"]);
         for ((i, direction), view) in [forward, backward].iter().enumerate().zip(both) {
             rec.keep_each("outputs", i, view);
-            direction.forward(rec, Output { view, width: units, first: 0 });
+            direction.forward(rec, RecurrentOutput { view, width: units, first: 0 });
         }
         let shape = rec.output_shape();
         merge_two(rec, (operation, scale), &shape, both, y);
@@ -191,14 +192,14 @@ impl Layer for Bidirectional {
         let ([forward, backward], dy) = (self.directions(), rec.output_gradient());
         let units = forward.units;
         let Some(merge) = self.operation() else {
-            forward.backward(rec, Output { view: dy, width: 2 * units, first: 0 });
-            return backward.backward(rec, Output { view: dy, width: 2 * units, first: units });
+            forward.backward(rec, RecurrentOutput { view: dy, width: 2 * units, first: 0 });
+            return backward.backward(rec, RecurrentOutput { view: dy, width: 2 * units, first: units });
         };
         let (shape, outputs) = (rec.output_shape(), [0, 1].map(|i| rec.kept_each("outputs", i)));
         let gradients = two(rec, ["forward_gradient", "backward_gradient"]);
         for (i, direction) in [forward, backward].into_iter().enumerate() {
             merge_two_backward(rec, merge, &shape, [outputs[i], outputs[1 - i], dy], gradients[i]);
-            direction.backward(rec, Output { view: gradients[i], width: units, first: 0 });
+            direction.backward(rec, RecurrentOutput { view: gradients[i], width: units, first: 0 });
         }
     }
 

@@ -33,7 +33,7 @@ impl Default for Concatenate {
 }
 
 /// One input's place among the columns of the output.
-struct Part {
+struct InputPlace {
     params: kernel::Record,
     grid: Grid,
 }
@@ -45,7 +45,7 @@ impl Concatenate {
     }
 
     /// Axes from this one on are columns: those of all inputs stand side by side.
-    fn parts(self, rec: &Recorder<'_>) -> Vec<Part> {
+    fn parts(self, rec: &Recorder<'_>) -> Vec<InputPlace> {
         let output = rec.output_shape();
         let Some(axis) = self.axis_of(&output) else { unreachable!("`build` checks the axis") };
         let columns = |shape: &Shape| elements(&shape.axes()[axis..]);
@@ -57,7 +57,7 @@ impl Concatenate {
             let params =
                 kernel::Record { rows, cols: whole(cols), total: whole(columns(&output)), offset: whole(offset) };
             offset += cols;
-            Part { params, grid: Grid::Elements(length_word(Length::per_row(shape.len()))) }
+            InputPlace { params, grid: Grid::Elements(length_word(Length::per_row(shape.len()))) }
         });
         parts.collect()
     }

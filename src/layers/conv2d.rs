@@ -7,7 +7,7 @@ use super::builders::builders;
 use super::dense::with_bias;
 use super::depthwise_conv2d::{Depthwise, one};
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
-use super::windows::{Padding, Windows, ones, small};
+use super::windows::{ImageWindows, Padding, ones, small};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::kernels::{conv2d as kernel, dense};
 use crate::names;
@@ -95,14 +95,14 @@ impl Conv2D {
         self
     }
 
-    fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
+    fn windows(&self, inputs: &[Shape]) -> Result<ImageWindows, Problem> {
         check_gaps(self.strides, self.dilation_rate)?;
-        Windows::dilated(image(inputs)?, self.kernel_size, self.dilation_rate, self.strides, self.padding)
+        ImageWindows::dilated(image(inputs)?, self.kernel_size, self.dilation_rate, self.strides, self.padding)
     }
 
-    fn recorded(&self, rec: &Recorder<'_>) -> Recorded {
+    fn recorded(&self, rec: &Recorder<'_>) -> ConvRecording {
         let windows = as_built(self.windows(&[rec.input_shape(0)]));
-        Recorded::new(Convolution { windows, filters: self.filters, groups: self.groups })
+        ConvRecording::new(Convolution { windows, filters: self.filters, groups: self.groups })
     }
 }
 
@@ -177,12 +177,12 @@ impl Layer for Conv2D {
 }
 
 /// Kernels of a layer: filters over all channels of a group, or over one channel.
-pub(super) enum Recorded {
+pub(super) enum ConvRecording {
     Filters(Convolution),
     Depthwise(Depthwise),
 }
 
-impl Recorded {
+impl ConvRecording {
     pub(super) fn new(convolution: Convolution) -> Self {
         let Convolution { windows, filters, groups } = convolution;
         if groups > 1 && groups == windows.input[2] {
@@ -227,7 +227,7 @@ impl Recorded {
 /// A convolution as several layers record it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Convolution {
-    pub windows: Windows,
+    pub windows: ImageWindows,
     pub filters: usize,
     pub groups: usize,
 }
@@ -255,7 +255,7 @@ impl Convolution {
     }
 
     fn params(&self, splits: u32) -> kernel::Params {
-        let Windows { input, size, strides, out, before, .. } = self.windows;
+        let ImageWindows { input, size, strides, out, before, .. } = self.windows;
         kernel::Params {
             rows: 0,
             in_h: small(input[0]),

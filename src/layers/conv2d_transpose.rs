@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::builders::builders;
 use super::conv2d::{Convolution, check_filters, check_gaps, check_phases, filters_onnx};
 use super::gradient_sums::sum_columns;
-use super::windows::{Padding, Windows, ones};
+use super::windows::{ImageWindows, Padding, ones};
 use super::{
     Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, optional_pair, pair, to_config,
     yes,
@@ -113,7 +113,13 @@ impl Conv2DTranspose {
     fn convolution(&self, inputs: &[Shape]) -> Result<Convolution, Problem> {
         let [height, width, channels] = image(inputs)?;
         // Sides and sizes of windows, as for any convolution.
-        Windows::dilated([height, width, channels], self.kernel_size, self.dilation_rate, self.strides, Padding::Same)?;
+        ImageWindows::dilated(
+            [height, width, channels],
+            self.kernel_size,
+            self.dilation_rate,
+            self.strides,
+            Padding::Same,
+        )?;
         check_gaps(self.strides, self.dilation_rate)?;
         check_phases(self.strides, 1)?;
         if let Some(padding) =
@@ -135,7 +141,7 @@ impl Conv2DTranspose {
             let problem = format!("needs an output of at least 1 × 1, but it would be {out_h} × {out_w}");
             return Err(Problem::new(problem, "take a larger `output_padding`, or an odd window"));
         }
-        let windows = Windows {
+        let windows = ImageWindows {
             input: [out_h, out_w, self.filters],
             size: self.kernel_size,
             strides: self.strides,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::builders::builders;
 use super::dense::with_bias;
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
-use super::windows::{Padding, Windows, ones, small};
+use super::windows::{ImageWindows, Padding, ones, small};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::kernels::depthwise_conv2d as kernel;
 use crate::names;
@@ -88,7 +88,7 @@ impl DepthwiseConv2D {
 
     fn depthwise(&self, inputs: &[Shape]) -> Result<Depthwise, Problem> {
         let image = image(inputs)?;
-        let windows = Windows::dilated(image, self.kernel_size, self.dilation_rate, self.strides, self.padding)?;
+        let windows = ImageWindows::dilated(image, self.kernel_size, self.dilation_rate, self.strides, self.padding)?;
         Depthwise::new(windows, self.depth_multiplier)
     }
 
@@ -147,12 +147,12 @@ impl Layer for DepthwiseConv2D {
 /// A depthwise convolution as several layers record it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depthwise {
-    windows: Windows,
+    windows: ImageWindows,
     multiplier: usize,
 }
 
 impl Depthwise {
-    pub(super) fn new(windows: Windows, multiplier: usize) -> Result<Self, Problem> {
+    pub(super) fn new(windows: ImageWindows, multiplier: usize) -> Result<Self, Problem> {
         if multiplier == 0 {
             return Err(Problem::new("needs a depth multiplier of at least 1, but got 0", "Keras' default is 1"));
         }
@@ -160,7 +160,7 @@ impl Depthwise {
     }
 
     /// The convolution of a multiplier that was checked.
-    pub(super) fn of(windows: Windows, multiplier: usize) -> Self {
+    pub(super) fn of(windows: ImageWindows, multiplier: usize) -> Self {
         Self { windows, multiplier }
     }
 
@@ -184,7 +184,7 @@ impl Depthwise {
     }
 
     fn params(&self, splits: u32) -> kernel::Params {
-        let Windows { input, size, strides, out, before, dilation } = self.windows;
+        let ImageWindows { input, size, strides, out, before, dilation } = self.windows;
         kernel::Params {
             rows: 0,
             in_h: small(input[0]),

@@ -18,7 +18,7 @@ struct Sharing {
 
 /// Elements to drop, and the way they share random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Drop {
+struct DroppedElements {
     rate: f32,
     sharing: Sharing,
 }
@@ -34,7 +34,7 @@ pub(super) fn check_rate(rate: f32) -> Result<(), Problem> {
     ))
 }
 
-impl Drop {
+impl DroppedElements {
     fn forward(self, rec: &mut Recorder<'_>) {
         if self.rate == 0.0 || !rec.is_training() {
             return rec.pass_value();
@@ -112,9 +112,9 @@ impl Dropout {
         (fits && is_side_by_side).then(sharing)
     }
 
-    fn recorded(&self, rec: &Recorder<'_>) -> Drop {
+    fn recorded(&self, rec: &Recorder<'_>) -> DroppedElements {
         let Some(sharing) = self.sharing(&rec.input_shape(0)) else { unreachable!("`build` checks the mask's shape") };
-        Drop { rate: self.rate, sharing }
+        DroppedElements { rate: self.rate, sharing }
     }
 }
 
@@ -177,8 +177,8 @@ pub struct SpatialDropout2D {
 }
 
 impl SpatialDropout2D {
-    fn recorded(self, rec: &Recorder<'_>) -> Drop {
-        Drop { rate: self.rate, sharing: Sharing { inner: 1, drawn: rec.input_shape(0).last() } }
+    fn recorded(self, rec: &Recorder<'_>) -> DroppedElements {
+        DroppedElements { rate: self.rate, sharing: Sharing { inner: 1, drawn: rec.input_shape(0).last() } }
     }
 }
 
@@ -228,8 +228,8 @@ pub struct StochasticDepth {
 }
 
 impl StochasticDepth {
-    fn recorded(self, rec: &Recorder<'_>) -> Drop {
-        Drop { rate: self.drop_path_rate, sharing: Sharing { inner: rec.input_shape(0).len(), drawn: 1 } }
+    fn recorded(self, rec: &Recorder<'_>) -> DroppedElements {
+        DroppedElements { rate: self.drop_path_rate, sharing: Sharing { inner: rec.input_shape(0).len(), drawn: 1 } }
     }
 }
 

@@ -66,7 +66,7 @@ fn uniform() -> Initializer {
 }
 
 /// A part of the table: its parameter, first row and rows.
-type Part = (&'static str, usize, usize);
+type TablePart = (&'static str, usize, usize);
 
 impl Embedding {
     /// Vectors of length `output_dim` for the whole numbers below `input_dim`.
@@ -82,14 +82,14 @@ impl Embedding {
     }
 
     /// The table in as many parts as bindings hold.
-    fn parts(&self) -> impl Iterator<Item = Part> {
+    fn parts(&self) -> impl Iterator<Item = TablePart> {
         let most = usize::try_from(MAX_BINDING).unwrap_or(usize::MAX) / self.output_dim.max(1);
         let rows = self.input_dim.div_ceil(self.input_dim.div_ceil(most.max(1)).max(1)).max(1);
         let firsts = (0..self.input_dim).step_by(rows);
         NAMES.into_iter().zip(firsts).map(move |(name, first)| (name, first, rows.min(self.input_dim - first)))
     }
 
-    fn params(&self, rec: &Recorder<'_>, (_, first, rows): Part, splits: u32) -> kernel::Record {
+    fn params(&self, rec: &Recorder<'_>, (_, first, rows): TablePart, splits: u32) -> kernel::Record {
         kernel::Record {
             positions: length_word(Length::per_row(rec.input_shape(0).len())),
             cols: whole(self.output_dim),
@@ -136,7 +136,7 @@ impl Layer for Embedding {
                 "take shorter vectors, or fewer indices",
             ));
         }
-        let parameter = |(name, _, rows): Part| Parameter {
+        let parameter = |(name, _, rows): TablePart| Parameter {
             name,
             shape: vec![rows, self.output_dim],
             initializer: self.embeddings_initializer,

@@ -84,7 +84,7 @@ struct Projection {
 }
 
 /// Sizes and inputs of a layer that was built.
-struct Sizes {
+struct BuiltAttention {
     queries: usize,
     keys: usize,
     query_mask: Option<usize>,
@@ -142,7 +142,7 @@ impl MultiHeadAttention {
     }
 
     /// Sizes for inputs of these shapes.
-    fn sizes(&self, inputs: &[Shape]) -> Result<Sizes, Problem> {
+    fn sizes(&self, inputs: &[Shape]) -> Result<BuiltAttention, Problem> {
         let n_sequences = inputs.iter().take_while(|shape| shape.rank() == 2).count();
         let (sequences, masks) = inputs.split_at(n_sequences);
         let refuse = || {
@@ -182,10 +182,10 @@ impl MultiHeadAttention {
             Projection { input: value, kernel: "value_kernel", bias: "value_bias", units: of_values },
         ];
         let output = self.output_shape.unwrap_or(sequences[0].last());
-        Ok(Sizes { queries, keys, query_mask, key_mask, projections, output })
+        Ok(BuiltAttention { queries, keys, query_mask, key_mask, projections, output })
     }
 
-    fn check(&self, sizes: &Sizes) -> Result<(), Problem> {
+    fn check(&self, sizes: &BuiltAttention) -> Result<(), Problem> {
         check_rate(self.dropout)?;
         if [self.num_heads, self.key_dim, self.values(), sizes.output].contains(&0) {
             return Err(Problem::new(
@@ -214,7 +214,7 @@ impl MultiHeadAttention {
     }
 
     /// Sizes of the layer that records.
-    fn recorded(&self, rec: &Recorder<'_>) -> Sizes {
+    fn recorded(&self, rec: &Recorder<'_>) -> BuiltAttention {
         let inputs: Vec<Shape> = (0..rec.n_inputs()).map(|i| rec.input_shape(i)).collect();
         as_built(self.sizes(&inputs))
     }
@@ -226,7 +226,7 @@ impl MultiHeadAttention {
     }
 
     /// The product that makes the output.
-    fn output_linear(&self, sizes: &Sizes) -> Linear {
+    fn output_linear(&self, sizes: &BuiltAttention) -> Linear {
         Linear { positions: sizes.queries, inputs: self.num_heads * self.values(), units: sizes.output }
     }
 
@@ -240,7 +240,7 @@ impl MultiHeadAttention {
         (1.0 / (self.key_dim as f64).sqrt()) as f32
     }
 
-    fn params(&self, rec: &Recorder<'_>, sizes: &Sizes) -> kernel::Record {
+    fn params(&self, rec: &Recorder<'_>, sizes: &BuiltAttention) -> kernel::Record {
         kernel::Record {
             rows: Word::Rows(1),
             heads: whole(self.num_heads),
@@ -261,7 +261,7 @@ impl MultiHeadAttention {
         &self,
         rec: &mut Recorder<'_>,
         kernel: &'static Kernel,
-        sizes: &Sizes,
+        sizes: &BuiltAttention,
         inputs: &[View],
         (outputs, grid): (&[View], Grid),
     ) {
@@ -292,7 +292,7 @@ impl MultiHeadAttention {
     }
 
     /// Writes which keys a query sees, `[batch or 1, 1, queries or 1, keys or 1]`, unless it sees all.
-    fn seen_onnx(&self, form: &mut Form<'_>, sizes: &Sizes) -> Option<Written> {
+    fn seen_onnx(&self, form: &mut Form<'_>, sizes: &BuiltAttention) -> Option<Written> {
         let mut all = Vec::new();
         if self.use_causal_mask {
             let [at, key] = [sizes.queries, sizes.keys].map(|count| {

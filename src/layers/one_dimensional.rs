@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::builders::builders;
-use super::conv2d::{Convolution, Recorded, check_gaps};
+use super::conv2d::{ConvRecording, Convolution, check_gaps};
 use super::depthwise_conv2d::one;
 use super::mask::{mean, mean_backward, mean_onnx};
 use super::merge::sum_repeated;
@@ -12,7 +12,7 @@ use super::pooling::{GlobalAverage, GlobalMax, Pooling, reduce_onnx};
 use super::recurrent::sequence_and_mask;
 use super::remap::{copy, crop, crop_onnx, pad, pad_onnx};
 use super::up_sampling::resize_onnx;
-use super::windows::{Padding, Windows};
+use super::windows::{ImageWindows, Padding};
 use super::{
     Activation, BothWays, Built, Initializer, Layer, MaskUse, Parameter, Problem, as_built, bias, only, to_config, yes,
 };
@@ -39,9 +39,9 @@ fn line(shape: &Shape) -> [usize; 3] {
 }
 
 /// Windows over a sequence.
-fn windows(inputs: &[Shape], size: usize, stride: usize, padding: Padding) -> Result<Windows, Problem> {
+fn windows(inputs: &[Shape], size: usize, stride: usize, padding: Padding) -> Result<ImageWindows, Problem> {
     let [time, features] = sequence(inputs)?;
-    Windows::new([1, time, features], [1, size], [1, stride], padding).map_err(|problem| match padding {
+    ImageWindows::new([1, time, features], [1, size], [1, stride], padding).map_err(|problem| match padding {
         Padding::Valid if size > time && size > 0 && stride > 0 => too_short(size, time),
         _ => problem,
     })
@@ -155,14 +155,15 @@ impl Conv1D {
         if padding == Padding::Valid && reach >= padded {
             return Err(too_short(reach.saturating_add(1), time));
         }
-        let mut windows = Windows::dilated([1, padded, channels], [1, self.kernel_size], dilation, strides, padding)?;
+        let mut windows =
+            ImageWindows::dilated([1, padded, channels], [1, self.kernel_size], dilation, strides, padding)?;
         windows.input = [1, time, channels];
         windows.before[1] += before;
         Ok(Convolution { windows, filters: self.filters, groups: self.groups })
     }
 
-    fn recorded(&self, rec: &Recorder<'_>) -> Recorded {
-        Recorded::new(as_built(self.convolution(&[rec.input_shape(0)])))
+    fn recorded(&self, rec: &Recorder<'_>) -> ConvRecording {
+        ConvRecording::new(as_built(self.convolution(&[rec.input_shape(0)])))
     }
 }
 
@@ -236,7 +237,7 @@ macro_rules! pooling_of_steps {
         }
 
         impl $name {
-            fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
+            fn windows(&self, inputs: &[Shape]) -> Result<ImageWindows, Problem> {
                 windows(inputs, self.pool_size, self.strides.unwrap_or(self.pool_size), self.padding)
             }
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::windows::{Padding, Windows};
+use super::windows::{ImageWindows, Padding};
 use super::{Built, Layer, Problem, as_built, image, optional_pair, pair, to_config};
 use crate::kernels::{global_max, pooling as kernel, whole};
 use crate::names;
@@ -11,7 +11,7 @@ use crate::onnx::{Attribute, Form, Order};
 use crate::plan::{Grid, Length, Recorder, Word, length_word};
 use crate::shape::Shape;
 
-fn params(windows: &Windows) -> kernel::Record {
+fn params(windows: &ImageWindows) -> kernel::Record {
     kernel::Record {
         rows: Word::Rows(1),
         in_h: whole(windows.input[0]),
@@ -82,11 +82,11 @@ macro_rules! window_pooling {
                 self
             }
 
-            fn windows(&self, inputs: &[Shape]) -> Result<Windows, Problem> {
-                Windows::new(image(inputs)?, self.pool_size, self.strides.unwrap_or(self.pool_size), self.padding)
+            fn windows(&self, inputs: &[Shape]) -> Result<ImageWindows, Problem> {
+                ImageWindows::new(image(inputs)?, self.pool_size, self.strides.unwrap_or(self.pool_size), self.padding)
             }
 
-            fn recorded_windows(&self, rec: &Recorder<'_>) -> Windows {
+            fn recorded_windows(&self, rec: &Recorder<'_>) -> ImageWindows {
                 as_built(self.windows(&[rec.input_shape(0)]))
             }
         }
@@ -139,7 +139,7 @@ pub(super) enum Pooling {
 }
 
 impl Pooling {
-    pub(super) fn forward(self, rec: &mut Recorder<'_>, windows: &Windows) {
+    pub(super) fn forward(self, rec: &mut Recorder<'_>, windows: &ImageWindows) {
         let (x, y, grid) = (rec.input(0), rec.output(), elements(&rec.output_shape()));
         let kernel = match self {
             Self::Max => &kernel::FORWARD_MAX,
@@ -148,7 +148,7 @@ impl Pooling {
         rec.dispatch(kernel, params(windows), [x], [y], grid);
     }
 
-    pub(super) fn backward(self, rec: &mut Recorder<'_>, windows: &Windows) {
+    pub(super) fn backward(self, rec: &mut Recorder<'_>, windows: &ImageWindows) {
         let (x, y, dy, grid) = (rec.input(0), rec.output(), rec.output_gradient(), elements(&rec.input_shape(0)));
         let Some(dx) = rec.input_gradient(0) else { return };
         match self {
@@ -159,7 +159,7 @@ impl Pooling {
 }
 
 impl Pooling {
-    pub(super) fn onnx(self, form: &mut Form<'_>, windows: &Windows) {
+    pub(super) fn onnx(self, form: &mut Form<'_>, windows: &ImageWindows) {
         let x = form.channels_first(0);
         let mut settings = windows.onnx(form.input_shape(0).rank() - 1);
         settings.retain(|(name, _)| *name != "dilations");
@@ -210,7 +210,7 @@ impl GlobalAverage {
     fn params(rec: &Recorder<'_>) -> kernel::Record {
         let shape = rec.input_shape(0);
         let positions = shape.positions();
-        params(&Windows {
+        params(&ImageWindows {
             input: [1, positions, shape.last()],
             size: [1, positions],
             strides: [1, 1],

@@ -59,7 +59,7 @@ impl Cell {
 
 /// Part of a recurrence in its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum RecurrencePart {
     /// All of it.
     Whole,
     /// One direction of a bidirectional layer.
@@ -68,7 +68,7 @@ pub(super) enum Part {
     Backward,
 }
 
-impl Part {
+impl RecurrencePart {
     /// Names of its parameters: of the input's weights, the state's, and the bias.
     pub(super) fn names(self) -> [&'static str; 3] {
         match self {
@@ -85,7 +85,7 @@ impl Part {
 
 /// Position of a recurrence's outputs among those of its node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Output {
+pub(super) struct RecurrentOutput {
     pub view: View,
     /// Numbers of a step.
     pub width: usize,
@@ -97,7 +97,7 @@ pub(super) struct Output {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recurrence {
     pub cell: Cell,
-    pub part: Part,
+    pub part: RecurrencePart,
     pub units: usize,
     pub activation: Activation,
     pub recurrent_activation: Activation,
@@ -167,7 +167,7 @@ fn times_transposed(rec: &mut Recorder<'_>, sizes: [Word; 3], a: Matrix, b: Matr
 
 /// Numbers of a row that are dropped together at all steps.
 #[derive(Clone, Copy)]
-struct Drop {
+struct DroppedNumbers {
     rate: f32,
     /// Numbers of a row.
     row_len: usize,
@@ -177,7 +177,7 @@ struct Drop {
     key: usize,
 }
 
-impl Drop {
+impl DroppedNumbers {
     fn gate(self, gate: usize) -> Self {
         Self { key: self.key | gate << 26, ..self }
     }
@@ -276,13 +276,18 @@ impl Recurrence {
         self.groups(is_training && self.recurrent_dropout > 0.0)
     }
 
-    fn input_drop(&self, [time, features]: [usize; 2]) -> Drop {
-        Drop { rate: self.dropout, row_len: time * features, drawn: features, key: self.part.idx() << 31 | 1 << 29 }
+    fn input_drop(&self, [time, features]: [usize; 2]) -> DroppedNumbers {
+        DroppedNumbers {
+            rate: self.dropout,
+            row_len: time * features,
+            drawn: features,
+            key: self.part.idx() << 31 | 1 << 29,
+        }
     }
 
-    fn state_drop(&self, steps: usize) -> Drop {
+    fn state_drop(&self, steps: usize) -> DroppedNumbers {
         let (rate, drawn) = (self.recurrent_dropout, self.units);
-        Drop { rate, row_len: steps * drawn, drawn, key: self.part.idx() << 31 | 2 << 29 }
+        DroppedNumbers { rate, row_len: steps * drawn, drawn, key: self.part.idx() << 31 | 2 << 29 }
     }
 
     fn scratch(rec: &mut Recorder<'_>, what: &str, len: usize) -> View {
@@ -295,10 +300,10 @@ impl Recurrence {
     }
 
     /// Params of a step.
-    fn params(&self, step: usize, time: usize, output: Output) -> kernel::Record {
+    fn params(&self, step: usize, time: usize, output: RecurrentOutput) -> kernel::Record {
         let at = self.at(step, time);
         // Alone, a layer that goes backwards gives its outputs in the order in which it computes them, as in Keras.
-        let place = if self.part == Part::Whole { step } else { at };
+        let place = if self.part == RecurrencePart::Whole { step } else { at };
         let (offset, stride) = match self.return_sequences {
             true => (Some(place * output.width + output.first), time * output.width),
             false => ((step + 1 == time).then_some(output.first), output.width),
@@ -341,7 +346,7 @@ impl Recurrence {
     }
 
     /// Records the outputs.
-    pub(super) fn forward(&self, rec: &mut Recorder<'_>, y: Output) {
+    pub(super) fn forward(&self, rec: &mut Recorder<'_>, y: RecurrentOutput) {
         let (shape, units, is_training) = (rec.input_shape(0), self.units, rec.is_training());
         let [time, features] = [shape.axes()[0], shape.last()];
         let [kernel, recurrent_kernel, bias] = self.part.names();
@@ -394,7 +399,7 @@ impl Recurrence {
     }
 
     /// Records the gradients of parameters and input.
-    pub(super) fn backward(&self, rec: &mut Recorder<'_>, dy: Output) {
+    pub(super) fn backward(&self, rec: &mut Recorder<'_>, dy: RecurrentOutput) {
         let (shape, units) = (rec.input_shape(0), self.units);
         let time = shape.axes()[0];
         let (columns, width) = (self.cell.gates() * units, self.cell.width() * units);

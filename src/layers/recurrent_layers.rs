@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::recurrent::{Cell, Output, Part, Recurrence};
+use super::recurrent::{Cell, Recurrence, RecurrencePart, RecurrentOutput};
 use super::recurrent_onnx::recurrence_onnx;
 use super::{Activation, Built, Initializer, Layer, MaskUse, Problem, to_config, yes};
 use crate::names;
@@ -118,7 +118,7 @@ macro_rules! recurrent_layer {
                 self
             }
 
-            pub(super) fn recurrence(&self, part: Part) -> Recurrence {
+            pub(super) fn recurrence(&self, part: RecurrencePart) -> Recurrence {
                 let $layer = self;
                 Recurrence {
                     cell: Cell::$cell,
@@ -162,21 +162,21 @@ macro_rules! recurrent_layer {
 
             fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
                 self.check()?;
-                self.recurrence(Part::Whole).build(inputs)
+                self.recurrence(RecurrencePart::Whole).build(inputs)
             }
 
             fn forward(&self, rec: &mut Recorder<'_>) {
-                let y = Output { view: rec.output(), width: self.units, first: 0 };
-                self.recurrence(Part::Whole).forward(rec, y);
+                let y = RecurrentOutput { view: rec.output(), width: self.units, first: 0 };
+                self.recurrence(RecurrencePart::Whole).forward(rec, y);
             }
 
             fn backward(&self, rec: &mut Recorder<'_>) {
-                let dy = Output { view: rec.output_gradient(), width: self.units, first: 0 };
-                self.recurrence(Part::Whole).backward(rec, dy);
+                let dy = RecurrentOutput { view: rec.output_gradient(), width: self.units, first: 0 };
+                self.recurrence(RecurrencePart::Whole).backward(rec, dy);
             }
 
             fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
-                let y = recurrence_onnx(&self.recurrence(Part::Whole), form);
+                let y = recurrence_onnx(&self.recurrence(RecurrencePart::Whole), form);
                 form.output(y, Order::Last);
                 Ok(())
             }

@@ -5,7 +5,7 @@
 use super::Activation;
 use super::activation::function_onnx;
 use super::mask::counts_onnx;
-use super::recurrent::{Cell, Part, Recurrence};
+use super::recurrent::{Cell, Recurrence, RecurrencePart};
 use crate::onnx::{Attribute, Direction, Form, Value, transposed};
 
 /// Order of ONNX' gates among ours: i, o, f, c among i, f, c, o; z, r, h have one order.
@@ -69,7 +69,7 @@ fn operator(it: &Recurrence, form: &mut Form<'_>, activation: &'static str) -> V
     let axis = form.ints(&[1]);
     let y = form.op("Squeeze", &[&states[0], &axis], &[]);
     let y = form.transpose(&y, [1, 0, 2]);
-    if !it.go_backwards || it.part != Part::Whole {
+    if !it.go_backwards || it.part != RecurrencePart::Whole {
         return y;
     }
     // ONNX leaves each output at its step; here they stand in the order in which they are computed.
@@ -117,7 +117,7 @@ fn scan(it: &Recurrence, form: &mut Form<'_>) -> Value {
     let items: Vec<Value> = std::iter::once(gates).chain(mask.clone()).collect();
     let direction = match (it.go_backwards, it.part) {
         (false, _) => Direction::Forwards,
-        (true, Part::Whole) => Direction::BackwardsInOrder,
+        (true, RecurrencePart::Whole) => Direction::BackwardsInOrder,
         (true, _) => Direction::Backwards,
     };
     let u = form.tensor(recurrent_kernel);

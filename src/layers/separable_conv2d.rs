@@ -8,7 +8,7 @@ use super::conv2d::{check_filters, filters_onnx};
 use super::dense::Linear;
 use super::depthwise_conv2d::{Depthwise, one};
 use super::gradient_sums::sum_columns;
-use super::windows::{Padding, Windows, ones};
+use super::windows::{ImageWindows, Padding, ones};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
 use crate::names;
 use crate::onnx::{Form, Order, Value as Written};
@@ -86,7 +86,7 @@ impl SeparableConv2D {
 
     fn steps(&self, inputs: &[Shape]) -> Result<(Depthwise, Linear), Problem> {
         let image = image(inputs)?;
-        let windows = Windows::dilated(image, self.kernel_size, self.dilation_rate, self.strides, self.padding)?;
+        let windows = ImageWindows::dilated(image, self.kernel_size, self.dilation_rate, self.strides, self.padding)?;
         let depthwise = Depthwise::new(windows, self.depth_multiplier)?;
         let (positions, inputs) = (depthwise.pixels(), depthwise.channels());
         Ok((depthwise, Linear { positions, inputs, units: self.filters }))

@@ -18,21 +18,21 @@ pub enum Padding {
 
 /// A window over one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Axis {
+pub(super) struct WindowAxis {
     pub out: usize,
     pub before: usize,
 }
 
 impl Padding {
     /// Output size and padding before, of windows of `window` at every `stride`.
-    pub(super) fn axis(self, size: usize, window: usize, stride: usize) -> Option<Axis> {
+    pub(super) fn axis(self, size: usize, window: usize, stride: usize) -> Option<WindowAxis> {
         match self {
-            Self::Valid => Some(Axis { out: size.checked_sub(window)? / stride + 1, before: 0 }),
+            Self::Valid => Some(WindowAxis { out: size.checked_sub(window)? / stride + 1, before: 0 }),
             Self::Same => {
                 let out = size.div_ceil(stride);
                 // At most the size itself, and a window.
                 let read = ((out - 1) * stride).saturating_add(window);
-                Some(Axis { out, before: read.saturating_sub(size) / 2 })
+                Some(WindowAxis { out, before: read.saturating_sub(size) / 2 })
             }
         }
     }
@@ -40,7 +40,7 @@ impl Padding {
 
 /// The geometry of windows over an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Windows {
+pub(super) struct ImageWindows {
     pub input: [usize; 3],
     pub size: [usize; 2],
     pub strides: [usize; 2],
@@ -49,7 +49,7 @@ pub(super) struct Windows {
     pub dilation: [usize; 2],
 }
 
-impl Windows {
+impl ImageWindows {
     pub(super) fn new(
         input: [usize; 3],
         size: [usize; 2],
@@ -100,7 +100,7 @@ impl Windows {
     }
 }
 
-impl Windows {
+impl ImageWindows {
     /// Settings of an ONNX operator over the last `n_axes` axes: of a picture 2, of a sequence 1.
     pub(super) fn onnx(&self, n_axes: usize) -> Vec<(&'static str, Attribute)> {
         let last = |sizes: [usize; 2]| Attribute::sizes(sizes.into_iter().skip(2 - n_axes));

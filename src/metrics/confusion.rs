@@ -53,13 +53,13 @@ impl Default for BinaryAccuracy {
 
 /// Rule by which an output says yes, and the columns that count.
 #[derive(Clone, Copy)]
-struct Choice {
+struct YesRule {
     threshold: Option<f32>,
     top_k: Option<u32>,
     class_id: Option<u32>,
 }
 
-impl Choice {
+impl YesRule {
     fn name(self, kind: &str) -> String {
         let class = self.class_id.map_or(String::new(), |class| format!("class_{class}_"));
         let top = self.top_k.map_or(String::new(), |k| format!("top_{k}_"));
@@ -109,13 +109,13 @@ impl Choice {
     }
 }
 
-impl From<Precision> for Choice {
+impl From<Precision> for YesRule {
     fn from(Precision { thresholds: threshold, top_k, class_id }: Precision) -> Self {
         Self { threshold, top_k, class_id }
     }
 }
 
-impl From<Recall> for Choice {
+impl From<Recall> for YesRule {
     fn from(Recall { thresholds: threshold, top_k, class_id }: Recall) -> Self {
         Self { threshold, top_k, class_id }
     }
@@ -135,11 +135,11 @@ impl MetricFunction for Precision {
     }
 
     fn name(&self) -> String {
-        Choice::from(*self).name(self.kind())
+        YesRule::from(*self).name(self.kind())
     }
 
     fn check(&self, output: &Shape, _target: &Target) -> Result<(), Problem> {
-        Choice::from(*self).check(output)
+        YesRule::from(*self).check(output)
     }
 
     fn n_sums(&self, _columns: usize) -> usize {
@@ -147,7 +147,7 @@ impl MetricFunction for Precision {
     }
 
     fn add(&self, position: &Position<'_>, sums: &mut [f64]) {
-        Choice::from(*self).add(position, sums);
+        YesRule::from(*self).add(position, sums);
     }
 
     fn result(&self, sums: &[f64]) -> f64 {
@@ -169,11 +169,11 @@ impl MetricFunction for Recall {
     }
 
     fn name(&self) -> String {
-        Choice::from(*self).name(self.kind())
+        YesRule::from(*self).name(self.kind())
     }
 
     fn check(&self, output: &Shape, _target: &Target) -> Result<(), Problem> {
-        Choice::from(*self).check(output)
+        YesRule::from(*self).check(output)
     }
 
     fn n_sums(&self, _columns: usize) -> usize {
@@ -181,7 +181,7 @@ impl MetricFunction for Recall {
     }
 
     fn add(&self, position: &Position<'_>, sums: &mut [f64]) {
-        Choice::from(*self).add(position, sums);
+        YesRule::from(*self).add(position, sums);
     }
 
     fn result(&self, sums: &[f64]) -> f64 {

@@ -60,7 +60,7 @@ pub struct ModelBuilder {
     /// Number of uses of each layer.
     uses: Vec<usize>,
     /// Existing masks, made when a layer takes them.
-    masks: Vec<Mask>,
+    masks: Vec<SequenceMask>,
     /// The mask of each tensor.
     mask_of: Vec<Option<usize>>,
     /// Shapes of the first tensors, known since a layer took masks; none where a layer can't take its inputs.
@@ -69,7 +69,7 @@ pub struct ModelBuilder {
 
 /// Mask of a sequence. Most are not made before a layer needs them.
 #[derive(Clone, Debug)]
-enum Mask {
+enum SequenceMask {
     /// Mask of a tensor: numbers that are not all the value.
     Of(usize, f32),
     /// Positions that count in any of these masks.
@@ -84,7 +84,7 @@ enum Mask {
 
 /// Origin of an output's mask.
 #[derive(Clone, Copy, Debug)]
-enum Found {
+enum MaskOrigin {
     /// An input, and its value of padding.
     Input(usize, f32),
     /// A layer.
@@ -170,7 +170,7 @@ impl ModelBuilder {
         let mask = match (masking, first) {
             (MaskUse::Drops, _) | (_, None) => None,
             (MaskUse::Passes, Some(first)) => self.mask_of[first],
-            (MaskUse::Makes { value }, Some(first)) => Some(self.add_mask(Mask::Of(first, value))),
+            (MaskUse::Makes { value }, Some(first)) => Some(self.add_mask(SequenceMask::Of(first, value))),
             (MaskUse::Takes | MaskUse::Ends, Some(_)) => {
                 let mask = self.take_mask(&mut inputs);
                 mask.filter(|_| masking == MaskUse::Takes)
@@ -189,7 +189,7 @@ impl ModelBuilder {
     /// Adds the mask of the one input to it, unless it is given. Returns the mask.
     fn take_mask(&mut self, inputs: &mut Vec<usize>) -> Option<usize> {
         if let &[_, given] = &inputs[..] {
-            return Some(self.add_mask(Mask::Made(TensorRef(given))));
+            return Some(self.add_mask(SequenceMask::Made(TensorRef(given))));
         }
         let mask = self.mask_of[inputs[0]]?;
         if inputs.len() == 1 {
@@ -203,18 +203,18 @@ impl ModelBuilder {
         let n_sequences = inputs.iter().take_while(|input| !self.is_mask(**input)).count();
         match (&inputs[n_sequences..], n_sequences) {
             (&[], _) => {}
-            (&[given], 1) | (&[given, _], _) => return Some(self.add_mask(Mask::Made(TensorRef(given)))),
+            (&[given], 1) | (&[given, _], _) => return Some(self.add_mask(SequenceMask::Made(TensorRef(given)))),
             _ => return None,
         }
         let of = |at: usize| inputs.get(at).and_then(|input| self.mask_of[*input]);
         let (query, value) = (of(0), of(1));
         let key = of(2).filter(|_| inputs.get(1) != inputs.get(2));
         let keys = match (value, key) {
-            (Some(value), Some(key)) if value != key => Some(self.add_mask(Mask::Both([value, key]))),
+            (Some(value), Some(key)) if value != key => Some(self.add_mask(SequenceMask::Both([value, key]))),
             (value, key) => value.or(key),
         };
         let keys = match (query, keys) {
-            (Some(_), None) if n_sequences > 1 => Some(self.add_mask(Mask::Of(inputs[1], NO_VALUE))),
+            (Some(_), None) if n_sequences > 1 => Some(self.add_mask(SequenceMask::Of(inputs[1], NO_VALUE))),
             _ => keys,
         };
         for mask in [query, keys].into_iter().flatten() {
@@ -248,7 +248,7 @@ impl ModelBuilder {
         different.dedup();
         match different[..] {
             [one] => Some(one),
-            _ => Some(self.add_mask(Mask::Any(different))),
+            _ => Some(self.add_mask(SequenceMask::Any(different))),
         }
     }
 
@@ -260,22 +260,25 @@ impl ModelBuilder {
         let of = |input: &usize| (self.mask_of[*input], *input);
         let masks: Vec<(Option<usize>, usize)> = inputs.iter().map(of).collect();
         let masks = masks.into_iter();
-        let masks =
-            masks.map(|(mask, input)| mask.unwrap_or_else(|| self.add_mask(Mask::Of(input, NO_VALUE)))).collect();
-        Some(self.add_mask(Mask::Joined(masks)))
+        let masks = masks
+            .map(|(mask, input)| mask.unwrap_or_else(|| self.add_mask(SequenceMask::Of(input, NO_VALUE))))
+            .collect();
+        Some(self.add_mask(SequenceMask::Joined(masks)))
     }
 
-    fn add_mask(&mut self, mask: Mask) -> usize {
+    fn add_mask(&mut self, mask: SequenceMask) -> usize {
         self.masks.push(mask);
         self.masks.len() - 1
     }
 
     /// The mask of an output.
-    fn found_mask(&self, output: TensorRef) -> Option<Found> {
+    fn found_mask(&self, output: TensorRef) -> Option<MaskOrigin> {
         let tensor = match self.masks[self.mask_of[output.0]?] {
-            Mask::Of(tensor, value) => return Some(self.found_input(tensor, value)),
-            Mask::Made(tensor) => tensor.0,
-            Mask::Any(_) | Mask::Both(_) | Mask::Joined(_) => return Some(Found::Computed),
+            SequenceMask::Of(tensor, value) => return Some(self.found_input(tensor, value)),
+            SequenceMask::Made(tensor) => tensor.0,
+            SequenceMask::Any(_) | SequenceMask::Both(_) | SequenceMask::Joined(_) => {
+                return Some(MaskOrigin::Computed);
+            }
         };
         let Made::Node(idx) = self.tensors[tensor] else { return Some(self.found_input(tensor, 0.0)) };
         let node = &self.nodes[idx];
@@ -287,38 +290,38 @@ impl ModelBuilder {
                     layer.config().get("mask_value").and_then(serde_json::Value::as_f64).map_or(0.0, |it| it as f32);
                 Some(self.found_input(node.inputs[0], value))
             }
-            "Concatenate" | "Maximum" | "Minimum" => Some(Found::Computed),
+            "Concatenate" | "Maximum" | "Minimum" => Some(MaskOrigin::Computed),
             // Another tensor that the caller named is a mask for that layer alone.
             _ => None,
         }
     }
 
-    fn found_input(&self, tensor: usize, value: f32) -> Found {
+    fn found_input(&self, tensor: usize, value: f32) -> MaskOrigin {
         match self.tensors[tensor] {
-            Made::Input(input) => Found::Input(input, value),
-            Made::Node(_) => Found::Computed,
+            Made::Input(input) => MaskOrigin::Input(input, value),
+            Made::Node(_) => MaskOrigin::Computed,
         }
     }
 
     /// A mask as a tensor.
     fn mask(&mut self, mask: usize) -> TensorRef {
         let made = match self.masks[mask].clone() {
-            Mask::Made(tensor) => return tensor,
-            Mask::Of(tensor, value) => self.add(ComputeMask { mask_value: value }, &[TensorRef(tensor)]),
-            Mask::Any(masks) => {
+            SequenceMask::Made(tensor) => return tensor,
+            SequenceMask::Of(tensor, value) => self.add(ComputeMask { mask_value: value }, &[TensorRef(tensor)]),
+            SequenceMask::Any(masks) => {
                 let masks = self.all_masks(&masks);
                 self.add(Maximum::default(), &masks)
             }
-            Mask::Both(masks) => {
+            SequenceMask::Both(masks) => {
                 let masks = self.all_masks(&masks);
                 self.add(Minimum::default(), &masks)
             }
-            Mask::Joined(masks) => {
+            SequenceMask::Joined(masks) => {
                 let masks = self.all_masks(&masks);
                 self.add(Concatenate { axis: 1 }, &masks)
             }
         };
-        self.masks[mask] = Mask::Made(made);
+        self.masks[mask] = SequenceMask::Made(made);
         made
     }
 
@@ -368,7 +371,7 @@ impl ModelBuilder {
     pub fn build(self, outputs: &[TensorRef], seed: u64) -> Result<Model> {
         self.check(outputs)?;
         let n_inputs = self.inputs.len();
-        let masks: Vec<Option<Found>> = outputs.iter().map(|output| self.found_mask(*output)).collect();
+        let masks: Vec<Option<MaskOrigin>> = outputs.iter().map(|output| self.found_mask(*output)).collect();
         let renumbered: Vec<usize> = self.tensors.iter().map(|made| made.number(n_inputs)).collect();
         let mut nodes = self.nodes;
         for tensor in nodes.iter_mut().flat_map(|node| &mut node.inputs) {
@@ -434,12 +437,12 @@ impl ModelBuilder {
 
 impl Model {
     /// The mask of an output whose positions are those of the mask.
-    fn mask_of(&self, output: usize, found: Option<Found>) -> OutputMask {
+    fn mask_of(&self, output: usize, found: Option<MaskOrigin>) -> OutputMask {
         let positions = self.shapes[output].positions();
         match found {
             None => OutputMask::None,
-            Some(Found::Computed) => OutputMask::Computed,
-            Some(Found::Input(input, value)) => match self.shapes[input].axes().first() {
+            Some(MaskOrigin::Computed) => OutputMask::Computed,
+            Some(MaskOrigin::Input(input, value)) => match self.shapes[input].axes().first() {
                 Some(time) if *time == positions => OutputMask::Input(InputMask { input, value, positions }),
                 // Its axes are not those of the mask.
                 _ => OutputMask::None,

@@ -2,7 +2,7 @@
 
 use super::Model;
 use super::objective::Objective;
-use super::part::{Part, Stretch, regularizer_params};
+use super::part::{ModelPart, Stretch, regularizer_params};
 use crate::error::Result;
 use crate::kernels::{batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;
@@ -23,7 +23,7 @@ impl Model {
     /// The plan of prediction alone.
     #[doc(hidden)]
     pub fn inference_plan(&self) -> Plan {
-        let whole = Part::whole(self);
+        let whole = ModelPart::whole(self);
         let mut plan = whole.flat_buffers();
         whole.record_forward_pass(&mut plan, Pass::Predict, None);
         plan
@@ -36,7 +36,7 @@ impl Model {
     #[doc(hidden)]
     pub fn plan(&self, objective: &Objective) -> Result<Plan> {
         self.check_objective(objective)?;
-        let whole = Part::whole(self);
+        let whole = ModelPart::whole(self);
         let mut plan = whole.flat_buffers();
         plan.penalties = whole.penalties();
         plan.masks = self.position_masks(&objective.losses);

@@ -109,7 +109,7 @@ impl ModelConfig {
             return Err(Error::model(format!("{}{key}", self.layers[idx].who(idx)), misread.problem, help));
         }
         let mut reader =
-            Reader { graph: ModelBuilder::new(), tensors: HashMap::new(), layers: HashMap::new(), last: None };
+            ConfigReader { graph: ModelBuilder::new(), tensors: HashMap::new(), layers: HashMap::new(), last: None };
         reader.inputs(self)?;
         for (idx, layer) in self.layers.iter().enumerate() {
             reader.layer(idx, layer, own)?;
@@ -203,14 +203,14 @@ impl LayerConfig {
     }
 }
 
-struct Reader {
+struct ConfigReader {
     graph: ModelBuilder,
     tensors: HashMap<String, super::TensorRef>,
     layers: HashMap<String, super::LayerRef>,
     last: Option<String>,
 }
 
-impl Reader {
+impl ConfigReader {
     fn inputs(&mut self, config: &ModelConfig) -> Result<()> {
         let one = config.input.iter().map(|shape| InputConfig { name: "input".into(), shape: shape.clone() });
         for input in one.chain(config.inputs.iter().cloned()) {

@@ -11,7 +11,7 @@ use super::file::json;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{self, FileKind};
 use crate::losses::Head;
-use crate::onnx::{About, Form, Graph, PRODUCER, Ready, prepare};
+use crate::onnx::{Form, Graph, GraphFrame, PRODUCER, ReadyFile, prepare};
 use crate::schema::Schema;
 use crate::shown::{bytes, shown};
 
@@ -59,7 +59,7 @@ impl Model {
         })
     }
 
-    fn with_onnx<T>(&self, write: impl FnOnce(&Ready<'_>) -> Result<T>) -> Result<T> {
+    fn with_onnx<T>(&self, write: impl FnOnce(&ReadyFile<'_>) -> Result<T>) -> Result<T> {
         if !cfg!(feature = "onnx") {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -74,7 +74,7 @@ impl Model {
         self.write_nodes(&mut graph)?;
         let outputs = self.name_outputs(&mut graph);
         let shapes = self.outputs.iter().map(|tensor| self.shapes[*tensor].axes());
-        let about = About {
+        let about = GraphFrame {
             inputs: self.inputs.iter().map(|input| (input.name.as_str(), input.shape.axes())).collect(),
             outputs: outputs.iter().map(String::as_str).zip(shapes).collect(),
             texts: self.texts(&outputs)?,

@@ -50,27 +50,27 @@ pub(crate) fn entered<'a>(layout: &'a Layout, weights: &'a Weights, prefix: &str
 pub(crate) type Metadata = BTreeMap<&'static str, String>;
 
 /// The head of a file: metadata, and the position of each tensor after it.
-struct Header<'a> {
+struct FileHeader<'a> {
     metadata: &'a Metadata,
     tensors: &'a [Entered<'a>],
 }
 
 /// Position of a tensor.
 #[derive(serde::Serialize)]
-struct Place<'a> {
+struct TensorPlace<'a> {
     dtype: Dtype,
     shape: &'a [usize],
     data_offsets: (usize, usize),
 }
 
-impl Serialize for Header<'_> {
+impl Serialize for FileHeader<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("__metadata__", self.metadata)?;
         let mut begin = 0;
         for tensor in self.tensors {
             let end = begin + size_of_val(tensor.values);
-            let place = Place { dtype: Dtype::F32, shape: tensor.shape, data_offsets: (begin, end) };
+            let place = TensorPlace { dtype: Dtype::F32, shape: tensor.shape, data_offsets: (begin, end) };
             map.serialize_entry(&tensor.name, &place)?;
             begin = end;
         }
@@ -93,7 +93,7 @@ const CHUNK: usize = 1 << 16;
 /// If the header is too long for readers, or `out` does not take it.
 pub(crate) fn write_tensors(out: impl Write, mut tensors: Vec<Entered<'_>>, metadata: &Metadata) -> io::Result<()> {
     tensors.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut header = serde_json::to_vec(&Header { metadata, tensors: &tensors })?;
+    let mut header = serde_json::to_vec(&FileHeader { metadata, tensors: &tensors })?;
     header.resize(header.len().next_multiple_of(ALIGNMENT), b' ');
     if header.len() > MOST_HEADER_BYTES {
         return Err(io::Error::other("the names of its tensors are too long for a safetensors file"));

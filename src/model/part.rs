@@ -13,7 +13,7 @@ use crate::plan::{
 };
 
 /// The nodes that a plan records: all of a model, or those of a stage.
-pub(super) struct Part<'a> {
+pub(super) struct ModelPart<'a> {
     model: &'a Model,
     /// The layout of its parameters and statistics.
     layout: Cow<'a, Layout>,
@@ -36,7 +36,7 @@ pub(super) struct Border {
     pub handed: Vec<usize>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> ModelPart<'a> {
     /// All nodes.
     pub(super) fn whole(model: &'a Model) -> Self {
         let holds = vec![true; model.nodes.len()];
@@ -260,7 +260,7 @@ impl<'a> Part<'a> {
     }
 
     /// Records forward, losses and backward.
-    pub(super) fn record_training(&self, plan: &mut Plan, objective: &Objective) -> Trained {
+    pub(super) fn record_training(&self, plan: &mut Plan, objective: &Objective) -> TrainedPart {
         let (firsts, tensors) = (self.firsts(), self.recorded_tensors());
         let rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
         let rec = rec.compressed(objective.gradient_compression).adding_on(objective.accumulation);
@@ -300,7 +300,7 @@ impl<'a> Part<'a> {
             rec.has_parameter_gradient(parameter) || is_penalized(&self.layout.parameters[parameter])
         });
         rec.finish();
-        Trained { stretches, handed }
+        TrainedPart { stretches, handed }
     }
 
     /// Records that gradients of earlier stages' tensors are handed over; gives these tensors.
@@ -357,7 +357,7 @@ impl<'a> Part<'a> {
 }
 
 /// Result of recording the training pass of a part.
-pub(super) struct Trained {
+pub(super) struct TrainedPart {
     /// Stretches of the flat parameters whose gradients it computes.
     pub stretches: Vec<Stretch>,
     /// Tensors of earlier stages whose gradients it hands over.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Model;
 use super::objective::Objective;
-use super::part::{Border, Part};
+use super::part::{Border, ModelPart};
 use crate::error::{Error, Result};
 use crate::plan::{Layout, Pass, PlacedTensor, Places, Plan};
 
@@ -163,7 +163,7 @@ impl Model {
         let gradients = border.gradients.iter().filter_map(|tensor| Some(Source::new(*tensor, handed_by[*tensor]?)));
         let gradients: Vec<Source> = gradients.collect();
         let is_last = border.handed.is_empty();
-        let part = Part::stage(self, layout, holds, border);
+        let part = ModelPart::stage(self, layout, holds, border);
         let mut plan = part.flat_buffers();
         if let Some(objective) = objective {
             plan.masks = self.position_masks(&objective.losses);

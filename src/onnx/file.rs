@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-use super::graph::{Graph, Initializer, OPSET, Values, value};
+use super::graph::{Graph, OPSET, StoredTensor, TensorValues, value};
 use crate::protobuf::Message;
 
 /// Version of the format, that of ONNX 1.12.
@@ -16,18 +16,18 @@ const CHUNK: usize = 1 << 16;
 const MOST_BYTES: u64 = (1 << 31) - 1;
 
 /// An input or output: its name, and the shape of a row.
-pub(crate) type Place<'a> = (&'a str, &'a [usize]);
+pub(crate) type NamedShape<'a> = (&'a str, &'a [usize]);
 
 /// The graph's frame: inputs, outputs, and texts about it.
-pub(crate) struct About<'a> {
-    pub inputs: Vec<Place<'a>>,
-    pub outputs: Vec<Place<'a>>,
+pub(crate) struct GraphFrame<'a> {
+    pub inputs: Vec<NamedShape<'a>>,
+    pub outputs: Vec<NamedShape<'a>>,
     pub texts: BTreeMap<String, String>,
 }
 
 /// Writes the values of a tensor; `find` gives those of the model's tensors.
 fn write_values<'m>(
-    values: &Values,
+    values: &TensorValues,
     out: &mut impl Write,
     find: &impl Fn(&str) -> Option<&'m [f32]>,
 ) -> io::Result<()> {
@@ -35,10 +35,10 @@ fn write_values<'m>(
         find(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the model has no `{name}`")))
     };
     match values {
-        Values::Same(name) => write_floats(out, stored(name)?),
-        Values::Arranged(name, arrange) => write_floats(out, &arrange(stored(name)?)),
-        Values::Floats(values) => write_floats(out, values),
-        Values::Ints(values) => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
+        TensorValues::Same(name) => write_floats(out, stored(name)?),
+        TensorValues::Arranged(name, arrange) => write_floats(out, &arrange(stored(name)?)),
+        TensorValues::Floats(values) => write_floats(out, values),
+        TensorValues::Ints(values) => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
     }
 }
 
@@ -60,7 +60,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(graph: &Graph, name: &str, about: &About<'_>) -> Self {
+    fn new(graph: &Graph, name: &str, about: &GraphFrame<'_>) -> Self {
         let mut before = Message::default();
         before.integer(1, IR_VERSION);
         before.bytes(2, PRODUCER);
@@ -92,12 +92,12 @@ impl Parts {
     fn n_bytes(&self, graph: &Graph) -> u64 {
         let messages = [&self.before, &self.graph, &self.after].into_iter().chain(&self.heads);
         let own: u64 = messages.map(|message| message.as_bytes().len() as u64).sum();
-        graph.initializers.iter().map(Initializer::n_bytes).fold(own, u64::saturating_add)
+        graph.initializers.iter().map(StoredTensor::n_bytes).fold(own, u64::saturating_add)
     }
 }
 
 /// A tensor's head as a field of the graph.
-fn framed_head(initializer: &Initializer) -> Message {
+fn framed_head(initializer: &StoredTensor) -> Message {
     let (head, mut framed) = (initializer.head(), Message::default());
     framed.begin_bytes(5, (head.as_bytes().len() as u64).saturating_add(initializer.n_bytes()));
     framed.append(&head);
@@ -105,7 +105,7 @@ fn framed_head(initializer: &Initializer) -> Message {
 }
 
 /// A file that is ready to be written.
-pub(crate) struct Ready<'a> {
+pub(crate) struct ReadyFile<'a> {
     graph: &'a Graph,
     parts: Parts,
 }
@@ -114,13 +114,13 @@ pub(crate) struct Ready<'a> {
 ///
 /// # Errors
 /// If it would be larger than an ONNX file can be: the bytes that it would have, and the most.
-pub(crate) fn prepare<'a>(graph: &'a Graph, name: &str, about: &About<'_>) -> Result<Ready<'a>, [u64; 2]> {
+pub(crate) fn prepare<'a>(graph: &'a Graph, name: &str, about: &GraphFrame<'_>) -> Result<ReadyFile<'a>, [u64; 2]> {
     let parts = Parts::new(graph, name, about);
     let n_bytes = parts.n_bytes(graph);
-    if n_bytes > MOST_BYTES { Err([n_bytes, MOST_BYTES]) } else { Ok(Ready { graph, parts }) }
+    if n_bytes > MOST_BYTES { Err([n_bytes, MOST_BYTES]) } else { Ok(ReadyFile { graph, parts }) }
 }
 
-impl Ready<'_> {
+impl ReadyFile<'_> {
     /// Writes it; `find` gives the values of the model's tensors.
     ///
     /// # Errors
@@ -144,13 +144,13 @@ mod tests {
 
     fn graph(rows: usize) -> Graph {
         let mut graph = Graph::new(&["x"], std::iter::empty());
-        let values = Values::Arranged("a/kernel".into(), Box::new(<[f32]>::to_vec));
+        let values = TensorValues::Arranged("a/kernel".into(), Box::new(<[f32]>::to_vec));
         graph.store("a/kernel", "", vec![rows, 2], values);
         graph
     }
 
-    fn about() -> About<'static> {
-        About { inputs: vec![("x", &[2])], outputs: vec![("y", &[2])], texts: BTreeMap::new() }
+    fn about() -> GraphFrame<'static> {
+        GraphFrame { inputs: vec![("x", &[2])], outputs: vec![("y", &[2])], texts: BTreeMap::new() }
     }
 
     #[test]

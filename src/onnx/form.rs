@@ -1,6 +1,6 @@
 //! The ONNX form of a layer, to which it writes itself.
 
-use super::graph::{Attribute, Graph, Order, Values, signed};
+use super::graph::{Attribute, Graph, Order, TensorValues, signed};
 use crate::shape::Shape;
 
 /// A value between operators, a stored tensor, or an input that is left out.
@@ -188,13 +188,13 @@ impl<'g> Form<'g> {
     pub fn tensor(&mut self, name: &str) -> Value {
         let tensor = format!("{}/{name}", self.layer);
         let dims = self.dims(name).to_vec();
-        Value(self.graph.store(&tensor, "", dims, Values::Same(tensor.clone())))
+        Value(self.graph.store(&tensor, "", dims, TensorValues::Same(tensor.clone())))
     }
 
     /// A parameter or statistic of the layer with other axes for the same elements.
     pub fn tensor_of(&mut self, name: &str, dims: &[usize]) -> Value {
         let tensor = format!("{}/{name}", self.layer);
-        Value(self.graph.store(&tensor, "", dims.to_vec(), Values::Same(tensor.clone())))
+        Value(self.graph.store(&tensor, "", dims.to_vec(), TensorValues::Same(tensor.clone())))
     }
 
     /// Shape of a parameter or statistic of the layer.
@@ -212,7 +212,7 @@ impl<'g> Form<'g> {
         arrange: impl Fn(&[f32]) -> Vec<f32> + 'static,
     ) -> Value {
         let tensor = format!("{}/{name}", self.layer);
-        let values = Values::Arranged(tensor.clone(), Box::new(arrange));
+        let values = TensorValues::Arranged(tensor.clone(), Box::new(arrange));
         Value(self.graph.store(&tensor, what, dims.to_vec(), values))
     }
 

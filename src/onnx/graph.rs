@@ -142,7 +142,7 @@ impl Operator {
 pub(crate) type Arrange = Box<dyn Fn(&[f32]) -> Vec<f32>>;
 
 /// Origin of a tensor's values.
-pub(crate) enum Values {
+pub(crate) enum TensorValues {
     /// A tensor of the model, unchanged.
     Same(String),
     /// A tensor of the model in another order, computed when it is written: one at a time.
@@ -151,7 +151,7 @@ pub(crate) enum Values {
     Ints(Vec<i64>),
 }
 
-impl fmt::Debug for Values {
+impl fmt::Debug for TensorValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Same(name) => write!(f, "Same({name})"),
@@ -164,16 +164,16 @@ impl fmt::Debug for Values {
 
 /// A tensor that is stored in the file.
 #[derive(Debug)]
-pub(crate) struct Initializer {
+pub(crate) struct StoredTensor {
     pub name: String,
     pub dims: Vec<usize>,
-    pub values: Values,
+    pub values: TensorValues,
 }
 
-impl Initializer {
+impl StoredTensor {
     /// Bytes of its values.
     pub(super) fn n_bytes(&self) -> u64 {
-        let size = if matches!(self.values, Values::Ints(_)) { size_of::<i64>() } else { size_of::<f32>() };
+        let size = if matches!(self.values, TensorValues::Ints(_)) { size_of::<i64>() } else { size_of::<f32>() };
         (elements(&self.dims) as u64).saturating_mul(size as u64)
     }
 
@@ -181,7 +181,7 @@ impl Initializer {
     pub(super) fn head(&self) -> Message {
         let mut head = Message::default();
         self.dims.iter().for_each(|size| head.integer(1, *size as u64));
-        head.signed(2, if matches!(self.values, Values::Ints(_)) { INT64 } else { FLOAT });
+        head.signed(2, if matches!(self.values, TensorValues::Ints(_)) { INT64 } else { FLOAT });
         head.bytes(8, &self.name);
         head.begin_bytes(9, self.n_bytes());
         head
@@ -211,7 +211,7 @@ impl Order {
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     pub operators: Vec<Operator>,
-    pub initializers: Vec<Initializer>,
+    pub initializers: Vec<StoredTensor>,
     /// Names of the values of each tensor of the model, by [`Order`]; the first one is that which was written.
     pub(super) known: Vec<Vec<(Order, String)>>,
     /// Shapes of the model's parameters and statistics.
@@ -248,35 +248,35 @@ impl Graph {
     }
 
     /// A tensor of numbers; equal ones are stored once. Names of layers have no `/`, so that this one is nobody else's.
-    fn constant(&mut self, dims: Vec<usize>, bits: Vec<u64>, values: Values) -> String {
-        let key = (dims.clone(), bits, matches!(values, Values::Ints(_)));
+    fn constant(&mut self, dims: Vec<usize>, bits: Vec<u64>, values: TensorValues) -> String {
+        let key = (dims.clone(), bits, matches!(values, TensorValues::Ints(_)));
         if let Some(known) = self.constants.get(&key) {
             return known.clone();
         }
         let name = self.unique("/constant");
-        self.initializers.push(Initializer { name: name.clone(), dims, values });
+        self.initializers.push(StoredTensor { name: name.clone(), dims, values });
         self.constants.insert(key, name.clone());
         name
     }
 
     pub(super) fn floats(&mut self, dims: &[usize], values: &[f32]) -> String {
         let bits = values.iter().map(|value| value.to_bits().into()).collect();
-        self.constant(dims.to_vec(), bits, Values::Floats(values.to_vec()))
+        self.constant(dims.to_vec(), bits, TensorValues::Floats(values.to_vec()))
     }
 
     pub(super) fn ints(&mut self, values: &[i64]) -> String {
         let bits = values.iter().map(|value| value.cast_unsigned()).collect();
-        self.constant(vec![values.len()], bits, Values::Ints(values.to_vec()))
+        self.constant(vec![values.len()], bits, TensorValues::Ints(values.to_vec()))
     }
 
     /// A tensor of the model under its own name, or with a number behind it if it is stored in another arrangement, too.
-    pub(super) fn store(&mut self, tensor: &str, arrangement: &str, dims: Vec<usize>, values: Values) -> String {
+    pub(super) fn store(&mut self, tensor: &str, arrangement: &str, dims: Vec<usize>, values: TensorValues) -> String {
         let key = (tensor.to_owned(), format!("{arrangement} {dims:?}"));
         if let Some(known) = self.arranged.get(&key) {
             return known.clone();
         }
         let name = self.unique(tensor);
-        self.initializers.push(Initializer { name: name.clone(), dims, values });
+        self.initializers.push(StoredTensor { name: name.clone(), dims, values });
         self.arranged.insert(key, name.clone());
         name
     }

@@ -8,7 +8,7 @@ mod file;
 mod form;
 mod graph;
 
-pub(crate) use file::{About, PRODUCER, Ready, prepare};
+pub(crate) use file::{GraphFrame, PRODUCER, ReadyFile, prepare};
 pub(crate) use form::transposed;
 pub use form::{Direction, Form, Value};
 pub use graph::{Attribute, Order};

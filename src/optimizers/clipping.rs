@@ -19,7 +19,7 @@ pub enum Clipping {
 
 /// As it stands among the settings of an optimizer.
 #[derive(Serialize)]
-struct Written {
+struct WrittenClipping {
     #[serde(skip_serializing_if = "Option::is_none")]
     clipnorm: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ impl Clipping {
             Self::Norm(norm) => (Some(norm), None),
             Self::Value(value) => (None, Some(value)),
         };
-        Settings::of(&Written { clipnorm, clipvalue })
+        Settings::of(&WrittenClipping { clipnorm, clipvalue })
     }
 
     /// Problem of its value, if it has one.

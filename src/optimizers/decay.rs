@@ -13,14 +13,14 @@ const NAME: &str = "exclude_from_weight_decay";
 
 /// Parameters without weight decay, and the optimizer's rule as it is for them.
 #[derive(Clone)]
-pub(super) struct Exclusion {
+pub(super) struct DecayExclusion {
     names: Vec<String>,
     rule: Arc<dyn UpdateRule>,
 }
 
 /// As it stands among the settings of an optimizer.
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenDecay<'a> {
     exclude_from_weight_decay: &'a [String],
 }
 
@@ -30,7 +30,7 @@ struct NoDecay {
     weight_decay: f32,
 }
 
-impl Exclusion {
+impl DecayExclusion {
     /// Takes it out of the settings of an optimizer.
     ///
     /// # Errors
@@ -68,6 +68,6 @@ impl Exclusion {
 
     /// As settings of an optimizer.
     pub(super) fn settings(&self) -> Settings {
-        Settings::of(&Written { exclude_from_weight_decay: &self.names })
+        Settings::of(&WrittenDecay { exclude_from_weight_decay: &self.names })
     }
 }

@@ -27,7 +27,7 @@ impl Default for Ema {
 
 /// As it stands among the settings of an optimizer.
 #[derive(Serialize)]
-struct Written {
+struct WrittenEma {
     use_ema: bool,
     ema_momentum: f32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,11 @@ impl Ema {
     /// As settings of an optimizer.
     pub(super) fn settings(self) -> Settings {
         let Self { momentum, overwrite_frequency } = self;
-        Settings::of(&Written { use_ema: true, ema_momentum: momentum, ema_overwrite_frequency: overwrite_frequency })
+        Settings::of(&WrittenEma {
+            use_ema: true,
+            ema_momentum: momentum,
+            ema_overwrite_frequency: overwrite_frequency,
+        })
     }
 
     /// Problem of its values, if they have one.

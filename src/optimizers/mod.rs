@@ -40,7 +40,7 @@ pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use adamax::Adamax;
 pub use clipping::Clipping;
-use decay::Exclusion;
+use decay::DecayExclusion;
 pub use ema::Ema;
 pub use lion::Lion;
 pub use nadam::Nadam;
@@ -69,7 +69,7 @@ pub struct Optimizer {
     rule: SharedOrStatic<dyn UpdateRule>,
     clipping: Option<Clipping>,
     ema: Option<Ema>,
-    exclusion: Option<Exclusion>,
+    exclusion: Option<DecayExclusion>,
 }
 
 impl<R: UpdateRule + 'static> From<R> for Optimizer {
@@ -96,7 +96,7 @@ impl Optimizer {
     pub fn read(mut named: Named, own: &[Entry]) -> Result<Self, String> {
         let clipping = Clipping::take(&mut named.settings)?;
         let ema = Ema::take(&mut named.settings)?;
-        let exclusion = Exclusion::take(&mut named, own)?;
+        let exclusion = DecayExclusion::take(&mut named, own)?;
         named.make(own, OPTIMIZERS).map(|rule| Self { rule: SharedOrStatic::Shared(rule), clipping, ema, exclusion })
     }
 
@@ -143,7 +143,7 @@ impl Optimizer {
     pub fn exclude_from_weight_decay<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Result<Self> {
         let names = names.into_iter().map(Into::into).collect();
         let named = Named { kind: self.name().into(), settings: self.rule.config() };
-        let exclusion = Exclusion::of(names, named, &[]).map_err(|problem| {
+        let exclusion = DecayExclusion::of(names, named, &[]).map_err(|problem| {
             let help = "write the exclusion into your rule";
             Error::setting(format!("optimizer `{}`", self.name()), format!("can't exclude parameters: {problem}"), help)
         })?;
@@ -174,7 +174,7 @@ impl Optimizer {
     /// The rule for the parameter of this name.
     pub(crate) fn rule_of(&self, parameter: &str) -> &dyn UpdateRule {
         let excluded = self.exclusion.as_ref().filter(|exclusion| exclusion.holds(parameter));
-        excluded.map_or(&*self.rule, Exclusion::rule)
+        excluded.map_or(&*self.rule, DecayExclusion::rule)
     }
 
     /// Name in Keras.

@@ -12,7 +12,7 @@ const SMALL: usize = 64;
 
 /// Position of a block.
 #[derive(Clone, Copy)]
-enum Place {
+enum BlockPlace {
     /// First block of a stage, with a stride.
     First(usize),
     /// Behind another of its stage.
@@ -20,7 +20,7 @@ enum Place {
 }
 
 /// Adds a block of a number of channels.
-type Block = fn(&mut ModelBuilder, TensorRef, usize, Place) -> TensorRef;
+type AddBlock = fn(&mut ModelBuilder, TensorRef, usize, BlockPlace) -> TensorRef;
 
 /// ResNet-18: 11,689,512 parameters over 224 × 224 × 3 and 1000 classes, 11,173,962 over 32 × 32 × 3 and ten.
 ///
@@ -75,12 +75,12 @@ fn stages(
     mut last: TensorRef,
     size: &Size,
     blocks: [usize; 4],
-    block: Block,
+    block: AddBlock,
 ) -> Result<Model> {
     for ((n_blocks, channels), stride) in blocks.into_iter().zip([64, 128, 256, 512]).zip([1, 2, 2, 2]) {
-        last = block(&mut graph, last, channels, Place::First(stride));
+        last = block(&mut graph, last, channels, BlockPlace::First(stride));
         for _ in 1..n_blocks {
-            last = block(&mut graph, last, channels, Place::Later);
+            last = block(&mut graph, last, channels, BlockPlace::Later);
         }
     }
     let pooled = graph.add(GlobalAveragePooling2D::default(), &[last]);
@@ -95,8 +95,8 @@ fn normalized(graph: &mut ModelBuilder, x: TensorRef, convolution: Conv2D) -> Te
 }
 
 /// Two convolutions of 3 × 3 beside a shortcut, which is a projection of 1 × 1 where the block has a stride.
-fn basic_block(graph: &mut ModelBuilder, x: TensorRef, channels: usize, place: Place) -> TensorRef {
-    let stride = if let Place::First(stride) = place { stride } else { 1 };
+fn basic_block(graph: &mut ModelBuilder, x: TensorRef, channels: usize, place: BlockPlace) -> TensorRef {
+    let stride = if let BlockPlace::First(stride) = place { stride } else { 1 };
     let first = normalized(graph, x, Conv2D::new(channels, [3, 3]).strides([stride; 2]));
     let first = graph.add(Relu::default(), &[first]);
     let second = normalized(graph, first, Conv2D::new(channels, [3, 3]));
@@ -116,10 +116,10 @@ fn biased(graph: &mut ModelBuilder, x: TensorRef, convolution: Conv2D) -> Tensor
 
 /// Convolutions of 1 × 1, 3 × 3 and 1 × 1, the last four times as wide, beside a shortcut, which is a projection where
 /// the block begins a stage.
-fn bottleneck(graph: &mut ModelBuilder, x: TensorRef, channels: usize, place: Place) -> TensorRef {
+fn bottleneck(graph: &mut ModelBuilder, x: TensorRef, channels: usize, place: BlockPlace) -> TensorRef {
     let (stride, shortcut) = match place {
-        Place::Later => (1, x),
-        Place::First(stride) => (stride, biased(graph, x, Conv2D::new(4 * channels, [1, 1]).strides([stride; 2]))),
+        BlockPlace::Later => (1, x),
+        BlockPlace::First(stride) => (stride, biased(graph, x, Conv2D::new(4 * channels, [1, 1]).strides([stride; 2]))),
     };
     let mut branch = x;
     for convolution in [Conv2D::new(channels, [1, 1]).strides([stride; 2]), Conv2D::new(channels, [3, 3]).same()] {

@@ -10,40 +10,40 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Contribution of one participant to a collective.
 #[derive(Clone)]
-enum Message {
+enum Contribution {
     Bytes(Vec<u8>),
     Values(Vec<f32>),
 }
 
 /// A collective that some participants have not yet ended.
 #[derive(Default)]
-struct Round {
-    brought: Vec<Option<Message>>,
+struct CollectiveRound {
+    brought: Vec<Option<Contribution>>,
     wakers: Vec<Waker>,
     n_taken: usize,
 }
 
 /// State that all participants share.
 #[derive(Default)]
-struct Shared {
-    rounds: BTreeMap<u64, Round>,
+struct SharedRounds {
+    rounds: BTreeMap<u64, CollectiveRound>,
     /// A participant that is gone: the others would wait for it without end.
     gone: Option<usize>,
 }
 
 /// One participant.
-struct Member {
+struct Participant {
     rank: usize,
     size: usize,
     /// Number of its collectives so far.
     n_begun: Mutex<u64>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedRounds>>,
 }
 
 /// Groups of `size` participants, by rank.
 pub fn groups(size: usize) -> Vec<Group> {
-    let shared = Arc::<Mutex<Shared>>::default();
-    let member = |rank| Member { rank, size, n_begun: Mutex::default(), shared: shared.clone() };
+    let shared = Arc::<Mutex<SharedRounds>>::default();
+    let member = |rank| Participant { rank, size, n_begun: Mutex::default(), shared: shared.clone() };
     (0..size).map(|rank| Group::new(Arc::new(member(rank)))).collect()
 }
 
@@ -51,9 +51,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Member {
+impl Participant {
     /// Brings a message to the next collective, and waits for those of the others.
-    fn exchange(&self, message: Message) -> impl Future<Output = Result<Vec<Message>>> + Send + use<> {
+    fn exchange(&self, message: Contribution) -> impl Future<Output = Result<Vec<Contribution>>> + Send + use<> {
         let mut n_begun = lock(&self.n_begun);
         let number = *n_begun;
         *n_begun += 1;
@@ -69,7 +69,7 @@ impl Member {
             let mut shared = lock(&shared);
             let gone = shared.gone;
             let Some(round) = shared.rounds.get_mut(&number) else { return Poll::Ready(Err(lost(None))) };
-            if let Some(messages) = round.brought.iter().cloned().collect::<Option<Vec<Message>>>() {
+            if let Some(messages) = round.brought.iter().cloned().collect::<Option<Vec<Contribution>>>() {
                 round.n_taken += 1;
                 if round.n_taken == size {
                     shared.rounds.remove(&number);
@@ -87,10 +87,10 @@ impl Member {
     /// Values of all participants, as many of each.
     fn exchange_values(&self, values: Vec<f32>) -> impl Future<Output = Result<Vec<Vec<f32>>>> + Send + use<> {
         let len = values.len();
-        let messages = self.exchange(Message::Values(values));
+        let messages = self.exchange(Contribution::Values(values));
         let values = move |message| match message {
-            Message::Values(values) if values.len() == len => Some(values),
-            Message::Values(_) | Message::Bytes(_) => None,
+            Contribution::Values(values) if values.len() == len => Some(values),
+            Contribution::Values(_) | Contribution::Bytes(_) => None,
         };
         async move { messages.await?.into_iter().map(values).collect::<Option<_>>().ok_or_else(unlike) }
     }
@@ -101,7 +101,7 @@ fn lost(rank: Option<usize>) -> Error {
     Error::new(ErrorKind::Process, who, "needs to take part to the end, but is gone", "see its own message")
 }
 
-impl Processes for Member {
+impl Processes for Participant {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -115,10 +115,10 @@ impl Processes for Member {
     }
 
     fn all_gather(&self, message: Vec<u8>) -> Reply<Vec<Vec<u8>>> {
-        let messages = self.exchange(Message::Bytes(message));
+        let messages = self.exchange(Contribution::Bytes(message));
         let bytes = |message| match message {
-            Message::Bytes(bytes) => Some(bytes),
-            Message::Values(_) => None,
+            Contribution::Bytes(bytes) => Some(bytes),
+            Contribution::Values(_) => None,
         };
         Box::pin(async move { messages.await?.into_iter().map(bytes).collect::<Option<_>>().ok_or_else(unlike) })
     }
@@ -156,7 +156,7 @@ fn unlike() -> Error {
     Error::new(ErrorKind::Process, "the processes", problem, "this is a mistake in the library: please report it")
 }
 
-impl Drop for Member {
+impl Drop for Participant {
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
         shared.gone.get_or_insert(self.rank);

@@ -125,7 +125,7 @@ impl Affine {
         size: Size,
         fill: Fill,
     ) {
-        let block = Block::of(self, first, y, size, CHANNELS);
+        let block = PixelBlock::of(self, first, y, size, CHANNELS);
         for (lane, pixel) in pixels.iter_mut().enumerate() {
             if block.is_inside[lane] {
                 *pixel = block.pixel(lane, image, size.width * CHANNELS);
@@ -152,7 +152,7 @@ const LANES: usize = 4;
 const WHOLE: f64 = (1_u64 << 52) as f64;
 
 /// The places of some pixels of a row in the old image. All is computed in the order of [`blend`], so with the same bits.
-struct Block {
+struct PixelBlock {
     /// Whether all four neighbours of a place lie in the image.
     is_inside: [bool; BLOCK],
     /// Index of the first value of the upper left neighbour, where that lies in the image.
@@ -161,7 +161,7 @@ struct Block {
     parts: [[f32; BLOCK]; 4],
 }
 
-impl Block {
+impl PixelBlock {
     /// The pixels from `first` on of a row.
     #[allow(clippy::cast_precision_loss, reason = "images have fewer than 2^52 pixels a side")]
     fn of(map: &Affine, first: usize, y: usize, size: Size, channels: usize) -> Self {

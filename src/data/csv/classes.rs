@@ -10,14 +10,14 @@ use crate::schema::few;
 
 /// The labels of one target, by the order in which the classes were met.
 #[derive(Default)]
-pub(super) struct Classes {
+pub(super) struct ClassLabels {
     pub labels: Vec<usize>,
     pub met: BTreeMap<String, usize>,
     /// The only classes that may be met.
     pub known: Option<Vec<String>>,
 }
 
-impl Classes {
+impl ClassLabels {
     /// Adds the class of a row; the error is what was needed.
     pub fn push(&mut self, name: &str) -> Result<(), String> {
         let next = self.met.len();

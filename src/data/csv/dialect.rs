@@ -8,7 +8,7 @@ use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
 
 use super::numerals::{decimal, plain};
 use super::settings::CsvSettings;
-use super::source::Source;
+use super::source::TableSource;
 use crate::schema::Format;
 use crate::{Error, Result};
 
@@ -38,7 +38,7 @@ pub(super) struct Dialect {
     pub decimal: char,
     /// Whether the settings say which.
     pub is_decimal_given: bool,
-    pub head: Head,
+    pub head: FirstLine,
     /// Fields that are missing ones.
     pub missing: BTreeSet<String>,
     pub width: usize,
@@ -46,7 +46,7 @@ pub(super) struct Dialect {
 
 /// The first line.
 #[derive(Clone, Debug)]
-pub(super) enum Head {
+pub(super) enum FirstLine {
     /// A row.
     Row,
     /// Names of the columns.
@@ -59,12 +59,12 @@ pub(super) enum Head {
 impl Dialect {
     /// Looks at the start of a table. `like` is the format of the table that a model was trained on: its signs are taken
     /// where they fit.
-    pub fn of(source: &Source, settings: &CsvSettings, like: Option<&Format>) -> Result<Self> {
+    pub fn of(source: &TableSource, settings: &CsvSettings, like: Option<&Format>) -> Result<Self> {
         let like = match like {
             Some(Format::Csv { delimiter, decimal, .. }) => Some((*delimiter, *decimal)),
             _ => None,
         };
-        let sample = Sample::of(source)?;
+        let sample = TableStart::of(source)?;
         let preferred = like.and_then(|(delimiter, _)| u8::try_from(delimiter).ok());
         let delimiter = match settings.delimiter {
             Some(given) => ascii(given)?,
@@ -88,12 +88,12 @@ impl Dialect {
             None => StringRecord::new(),
         };
         let head = match settings.header {
-            Some(true) => Head::Names(first.clone()),
-            Some(false) => Head::Row,
+            Some(true) => FirstLine::Names(first.clone()),
+            Some(false) => FirstLine::Row,
             None => head(&records, &first, decimal),
         };
         let width = match &head {
-            Head::Classes(_) => records.get(1).map_or(0, StringRecord::len),
+            FirstLine::Classes(_) => records.get(1).map_or(0, StringRecord::len),
             _ => first.len(),
         };
         let missing = settings.missing_values.clone();
@@ -103,7 +103,7 @@ impl Dialect {
     }
 
     pub fn header(&self) -> Option<&StringRecord> {
-        if let Head::Names(names) = &self.head { Some(names) } else { None }
+        if let FirstLine::Names(names) = &self.head { Some(names) } else { None }
     }
 
     /// The number of a field, if it is finite as an f32. It keeps all digits: the mean is taken off before they are rounded.
@@ -121,10 +121,10 @@ impl Dialect {
     }
 
     /// Calls `each` with every row, in order.
-    pub fn for_each_row(&self, source: &Source, mut each: impl FnMut(&StringRecord) -> Result<()>) -> Result<()> {
+    pub fn for_each_row(&self, source: &TableSource, mut each: impl FnMut(&StringRecord) -> Result<()>) -> Result<()> {
         let since = Cell::new(0);
         let mut reader = reader(self.delimiter).from_reader(RowLimit { file: source.read_from(0)?, since: &since });
-        let mut is_head = !matches!(self.head, Head::Row);
+        let mut is_head = !matches!(self.head, FirstLine::Row);
         for record in reader.records() {
             since.set(0);
             let record = record.map_err(|error| unreadable(source, &error))?;
@@ -160,14 +160,14 @@ fn reader(delimiter: u8) -> ReaderBuilder {
 }
 
 /// The start of a table.
-struct Sample {
+struct TableStart {
     bytes: Vec<u8>,
     /// Whether it is the whole table.
     is_whole: bool,
 }
 
-impl Sample {
-    fn of(source: &Source) -> Result<Self> {
+impl TableStart {
+    fn of(source: &TableSource) -> Result<Self> {
         let mut file = source.read_from(0)?;
         let (mut bytes, mut most) = (Vec::new(), SAMPLE_BYTES);
         loop {
@@ -203,7 +203,7 @@ fn n_lines(text: &[u8]) -> usize {
     lines
 }
 
-fn no_text(source: &Source) -> Error {
+fn no_text(source: &TableSource) -> Error {
     Error::data(
         source.named(),
         "needs to be text, but has zero bytes",
@@ -212,7 +212,7 @@ fn no_text(source: &Source) -> Error {
 }
 
 /// The delimiter that divides most lines into as many fields as the first.
-fn delimiter(sample: &Sample, preferred: Option<u8>) -> u8 {
+fn delimiter(sample: &TableStart, preferred: Option<u8>) -> u8 {
     let score = |delimiter: &u8| {
         let records = sample.records(*delimiter);
         let Some(first) = records.first() else { return (0, 0) };
@@ -233,12 +233,12 @@ fn delimiter(sample: &Sample, preferred: Option<u8>) -> u8 {
 }
 
 /// The use of the first line.
-fn head(records: &[StringRecord], first: &StringRecord, decimal: char) -> Head {
+fn head(records: &[StringRecord], first: &StringRecord, decimal: char) -> FirstLine {
     if let Some(names) = class_names(records) {
-        return Head::Classes(names);
+        return FirstLine::Classes(names);
     }
     let has_number = first.iter().any(|field| plain(field, decimal).is_some());
-    if has_number || first.is_empty() { Head::Row } else { Head::Names(first.clone()) }
+    if has_number || first.is_empty() { FirstLine::Row } else { FirstLine::Names(first.clone()) }
 }
 
 /// Names of the classes from `178,13,class_0,class_1,class_2`: rows, inputs, names. The rows hold numbers alone.
@@ -271,7 +271,7 @@ impl<R: Read> Read for RowLimit<'_, R> {
     }
 }
 
-fn unreadable(source: &Source, error: &::csv::Error) -> Error {
+fn unreadable(source: &TableSource, error: &::csv::Error) -> Error {
     let problem = match error.kind() {
         ErrorKind::Utf8 { .. } => "needs UTF-8 text, but has other bytes".into(),
         _ => format!("can't be read: {error}"),
@@ -283,8 +283,8 @@ fn unreadable(source: &Source, error: &::csv::Error) -> Error {
 mod tests {
     use super::*;
 
-    fn sample(text: &str) -> Sample {
-        Sample { bytes: text.into(), is_whole: true }
+    fn sample(text: &str) -> TableStart {
+        TableStart { bytes: text.into(), is_whole: true }
     }
 
     fn delimiter_of(text: &str) -> char {

@@ -11,7 +11,7 @@ use crate::schema::{Code, Encoding, Missing, Seen};
 
 /// Kind of a column, and its treatment of missing fields.
 #[derive(Clone, Debug)]
-pub(super) struct Reading {
+pub(super) struct ColumnReading {
     pub kind: ColumnKind,
     /// The encoding of the training table.
     pub known: Option<Encoding>,
@@ -39,7 +39,7 @@ pub(super) struct Lost {
     pub names: Vec<String>,
 }
 
-impl Reading {
+impl ColumnReading {
     /// A column of a table whose encoding is to be found.
     pub fn new(kind: ColumnKind, missing: Missing) -> Self {
         Self { kind, known: None, missing }
@@ -85,7 +85,7 @@ impl Fields {
     }
 
     /// Adds a field; the error is what was needed.
-    pub fn push(&mut self, field: &str, reading: &Reading, dialect: &Dialect) -> Result<(), String> {
+    pub fn push(&mut self, field: &str, reading: &ColumnReading, dialect: &Dialect) -> Result<(), String> {
         let value = match self {
             Self::Names { places, met } => {
                 let is_missing = dialect.is_missing(field);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use ::csv::StringRecord;
 
 use super::dialect::Dialect;
-use super::encode::Reading;
+use super::encode::ColumnReading;
 use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
-use super::source::Source;
+use super::source::TableSource;
 use super::survey::{NoInput, Profile, Survey};
 use crate::data::text::MOST_TOKENS;
 use crate::names;
@@ -17,17 +17,22 @@ use crate::{Error, Result, shown};
 
 /// Whether a table has targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Targets {
+pub(super) enum TableTargets {
     Needed,
     None,
 }
 
 /// Positions in another table of the training table's input columns.
-pub(super) fn inputs_like(who: &str, train: &Schema, dialect: &Dialect, targets: Targets) -> Result<Vec<Part>> {
+pub(super) fn inputs_like(
+    who: &str,
+    train: &Schema,
+    dialect: &Dialect,
+    targets: TableTargets,
+) -> Result<Vec<ArrayColumns>> {
     let (width, header) = (dialect.width, dialect.header());
     let train_width = if let Format::Csv { width, .. } = train.format { width } else { 0 };
     let all = || train.inputs.iter().flat_map(|field| &field.columns);
-    let places = |place: &dyn Fn(&TableColumn) -> Result<usize>| -> Result<Vec<Part>> {
+    let places = |place: &dyn Fn(&TableColumn) -> Result<usize>| -> Result<Vec<ArrayColumns>> {
         let part = |field: &Field| {
             let columns = field.columns.iter().map(place).collect::<Result<_>>()?;
             let text = field.text.as_ref().map(|text| {
@@ -36,9 +41,9 @@ pub(super) fn inputs_like(who: &str, train: &Schema, dialect: &Dialect, targets:
                 Ok(TextPart { length, tokens: text.vocabulary.settings(), known: Some(text.vocabulary.clone()) })
             });
             let text = text.transpose()?;
-            let readings = field.columns.iter().map(|column| Reading::of(column.encoding.as_ref())).collect();
+            let readings = field.columns.iter().map(|column| ColumnReading::of(column.encoding.as_ref())).collect();
             let seen = field.columns.iter().map(|column| column.seen.clone()).collect();
-            Ok(Part { name: field.name.clone(), columns, readings, encodings: Vec::new(), seen, text })
+            Ok(ArrayColumns { name: field.name.clone(), columns, readings, encodings: Vec::new(), seen, text })
         };
         train.inputs.iter().map(part).collect()
     };
@@ -52,15 +57,15 @@ pub(super) fn inputs_like(who: &str, train: &Schema, dialect: &Dialect, targets:
         return places(&|column| find(who, &Column::of(column), width, Some(header)));
     }
     let inputs: BTreeSet<usize> = all().map(|column| column.index).collect();
-    if targets == Targets::None && width == inputs.len() {
+    if targets == TableTargets::None && width == inputs.len() {
         return places(&|column| Ok(inputs.range(..column.index).count()));
     }
     if width == train_width {
         return places(&|column| Ok(column.index));
     }
     let needed = match targets {
-        Targets::None => format!("{} columns, or {train_width} as the training table", inputs.len()),
-        Targets::Needed => format!("{train_width} columns as the training table"),
+        TableTargets::None => format!("{} columns, or {train_width} as the training table", inputs.len()),
+        TableTargets::Needed => format!("{train_width} columns as the training table"),
     };
     let names: Vec<String> = all().map(ToString::to_string).collect();
     Err(Error::data(
@@ -72,10 +77,10 @@ pub(super) fn inputs_like(who: &str, train: &Schema, dialect: &Dialect, targets:
 
 /// Indices of columns by their use.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct ColumnLayout {
     pub width: usize,
-    pub inputs: Vec<Part>,
-    pub targets: Vec<Part>,
+    pub inputs: Vec<ArrayColumns>,
+    pub targets: Vec<ArrayColumns>,
     pub weight: Option<usize>,
     pub header: Option<StringRecord>,
     /// Columns that are no input by themselves, and why.
@@ -86,11 +91,11 @@ pub(super) struct Layout {
 
 /// Columns that become one array.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Part {
+pub(super) struct ArrayColumns {
     pub name: Option<String>,
     pub columns: Vec<usize>,
     /// Reading of each column, for an input or a target of numbers.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<ColumnReading>,
     /// The encoding of each column, once it is found.
     pub encodings: Vec<Encoding>,
     /// Contents of the training rows in each column, once they are known.
@@ -147,7 +152,7 @@ impl TextPart {
     }
 }
 
-impl Layout {
+impl ColumnLayout {
     pub fn new(who: &str, settings: &CsvSettings, dialect: &Dialect, survey: &Survey) -> Result<Self> {
         let (width, header) = (dialect.width, dialect.header());
         let find = |column: &Column| find(who, column, width, header);
@@ -166,7 +171,7 @@ impl Layout {
                     None => true,
                 });
                 let readings = columns.iter().map(|column| kinds.reading(*column)).collect::<Result<_>>()?;
-                return Ok(vec![Part { columns, readings, ..Part::default() }]);
+                return Ok(vec![ArrayColumns { columns, readings, ..ArrayColumns::default() }]);
             }
             let part = |input: &InputColumns| {
                 let columns = input.columns.iter().map(find).collect::<Result<Vec<_>>>()?;
@@ -180,7 +185,7 @@ impl Layout {
                     Some(_) => Vec::new(),
                     None => columns.iter().map(|column| kinds.named_reading(*column)).collect::<Result<_>>()?,
                 };
-                Ok(Part { name: Some(input.name.clone()), columns, readings, text, ..Part::default() })
+                Ok(ArrayColumns { name: Some(input.name.clone()), columns, readings, text, ..ArrayColumns::default() })
             };
             settings.inputs.iter().map(part).collect()
         };
@@ -199,7 +204,7 @@ impl Layout {
     }
 
     /// Inputs alone, to predict from.
-    pub fn of_inputs(inputs: Vec<Part>, dialect: &Dialect) -> Self {
+    pub fn of_inputs(inputs: Vec<ArrayColumns>, dialect: &Dialect) -> Self {
         let (targets, left_out, suspects) = (Vec::new(), Vec::new(), Vec::new());
         let header = dialect.header().cloned();
         Self { width: dialect.width, inputs, targets, weight: None, header, left_out, suspects }
@@ -210,28 +215,28 @@ impl Layout {
         who: &str,
         settings: &CsvSettings,
         dialect: &Dialect,
-        inputs: impl FnOnce(&[usize]) -> Result<Vec<Part>>,
+        inputs: impl FnOnce(&[usize]) -> Result<Vec<ArrayColumns>>,
     ) -> Result<Self> {
         let (width, header) = (dialect.width, dialect.header().cloned());
         let find = |column: &Column| find(who, column, width, header.as_ref());
         let target = |output: &OutputColumns| {
             let columns = output.target.as_slice().iter().map(find).collect::<Result<Vec<_>>>()?;
             let is_number = output.target_kind == TargetKind::Values;
-            let number = || Reading::new(ColumnKind::Number, Missing::Error);
+            let number = || ColumnReading::new(ColumnKind::Number, Missing::Error);
             let readings = columns.iter().filter(|_| is_number).map(|_| number()).collect();
-            Ok(Part { name: output.name.clone(), columns, readings, ..Part::default() })
+            Ok(ArrayColumns { name: output.name.clone(), columns, readings, ..ArrayColumns::default() })
         };
-        let targets: Vec<Part> = settings.outputs.iter().map(target).collect::<Result<_>>()?;
+        let targets: Vec<ArrayColumns> = settings.outputs.iter().map(target).collect::<Result<_>>()?;
         let weight = settings.sample_weight.as_ref().map(find).transpose()?;
         let used: Vec<usize> = targets.iter().flat_map(|part| &part.columns).chain(&weight).copied().collect();
         let inputs = inputs(&used)?;
-        let is_whole = |(part, output): (&Part, &OutputColumns)| match output.target_kind {
+        let is_whole = |(part, output): (&ArrayColumns, &OutputColumns)| match output.target_kind {
             TargetKind::Classes => part.columns.len() == 1,
             TargetKind::Values => !part.columns.is_empty(),
         };
         let has_inputs = !inputs.is_empty() && inputs.iter().all(|part| !part.columns.is_empty());
         if !has_inputs || targets.is_empty() || !targets.iter().zip(&settings.outputs).all(is_whole) {
-            let count = |parts: &[Part]| parts.iter().map(|part| part.columns.len()).sum::<usize>();
+            let count = |parts: &[ArrayColumns]| parts.iter().map(|part| part.columns.len()).sum::<usize>();
             let problem = format!("has {} input columns and {} target columns", count(&inputs), count(&targets));
             let help = "at least one input is needed, and one target: several only if its kind is `values`";
             return Err(Error::data(who, problem, help));
@@ -249,7 +254,7 @@ impl Layout {
         texts: Vec<Option<Text>>,
         classes: Vec<Vec<String>>,
     ) -> Schema {
-        let field = |part: &Part| {
+        let field = |part: &ArrayColumns| {
             let encodings = part.encodings.iter().cloned().map(Some).chain(std::iter::repeat(None));
             let seen = part.seen.iter().cloned().chain(std::iter::repeat(None));
             let column = |((&index, encoding), seen)| TableColumn { encoding, seen, ..self.column(index) };
@@ -278,7 +283,7 @@ impl Layout {
     }
 
     /// Error about a field, by line and column.
-    pub fn bad_field(&self, source: &Source, record: &StringRecord, column: usize, needed: &str) -> Error {
+    pub fn bad_field(&self, source: &TableSource, record: &StringRecord, column: usize, needed: &str) -> Error {
         let name = self.header.as_ref().map_or_else(String::new, |_| format!(" (`{}`)", self.column(column)));
         let got =
             if record[column].is_empty() { "is empty".into() } else { format!("holds `{}`", shown(&record[column])) };
@@ -292,7 +297,13 @@ impl Layout {
 
     /// Error about a field of an input. Where the kind of the column was found by itself, the field may be a name for a missing
     /// one.
-    pub fn bad_input(&self, source: &Source, record: &StringRecord, at: (usize, &Reading), needed: &str) -> Error {
+    pub fn bad_input(
+        &self,
+        source: &TableSource,
+        record: &StringRecord,
+        at: (usize, &ColumnReading),
+        needed: &str,
+    ) -> Error {
         let (column, reading) = at;
         let error = self.bad_field(source, record, column, needed);
         if reading.known.is_some() || record[column].is_empty() || reading.kind != ColumnKind::Number {
@@ -346,7 +357,7 @@ impl<'a> Kinds<'a> {
         self.given[column].is_none() && self.found[column].suspect(name).is_some()
     }
 
-    fn reading(&self, column: usize) -> Result<Reading> {
+    fn reading(&self, column: usize) -> Result<ColumnReading> {
         let found = &self.found[column];
         let kind = match &self.given[column] {
             Some(ColumnKind::Date(None)) => match found.forms() {
@@ -361,11 +372,11 @@ impl<'a> Kinds<'a> {
             Some(kind) => kind.clone(),
             None => found.kind(),
         };
-        Ok(Reading::new(kind, self.missing))
+        Ok(ColumnReading::new(kind, self.missing))
     }
 
     /// The reading of a column that the settings name as an input.
-    fn named_reading(&self, column: usize) -> Result<Reading> {
+    fn named_reading(&self, column: usize) -> Result<ColumnReading> {
         match self.no_input(column) {
             Some(NoInput::FreeText) => {
                 Err(self.refuse(column, "needs numbers, dates or categories, but holds free text"))

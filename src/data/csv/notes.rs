@@ -6,9 +6,9 @@ use std::io::Read;
 use ::csv::Position;
 
 use super::encode::Lost;
-use super::source::Source;
+use super::source::TableSource;
 use super::survey::NoInput;
-use super::{Fields, Input, Table};
+use super::{Fields, InputFields, ReadTable};
 use crate::schema::{Code, few};
 use crate::{Error, Result, thousands};
 
@@ -17,14 +17,14 @@ const LARGE: f64 = 20.0;
 /// Largest over smallest column above which their sizes are very different.
 const VERY_DIFFERENT: f64 = 100.0;
 
-pub(super) fn notes(table: &Table<'_>) -> Vec<String> {
+pub(super) fn notes(table: &ReadTable<'_>) -> Vec<String> {
     let left_out = left_out(table);
     let others = [suspects(table), unused(table), missing(table), without_target(table), torn(table), unscaled(table)];
     left_out.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
 /// Columns that are no input by themselves, by the reason.
-fn left_out(table: &Table<'_>) -> Vec<String> {
+fn left_out(table: &ReadTable<'_>) -> Vec<String> {
     let note = |reason: NoInput| {
         let of_reason = table.layout.left_out.iter().filter(|(other, _)| *other == reason);
         let names: Vec<String> = of_reason.map(|(_, column)| table.layout.column(*column).to_string()).collect();
@@ -44,7 +44,7 @@ fn left_out(table: &Table<'_>) -> Vec<String> {
 }
 
 /// Inputs that seem to name rows.
-fn suspects(table: &Table<'_>) -> Option<String> {
+fn suspects(table: &ReadTable<'_>) -> Option<String> {
     let column = |column: &usize| table.layout.column(*column).to_string();
     let names: Vec<String> = table.layout.suspects.iter().map(column).collect();
     let (seem, them, they_are) = match names.len() {
@@ -59,10 +59,10 @@ fn suspects(table: &Table<'_>) -> Option<String> {
 }
 
 /// Columns with missing fields, and how many.
-fn missing(table: &Table<'_>) -> Option<String> {
+fn missing(table: &ReadTable<'_>) -> Option<String> {
     let mut names = Vec::new();
     for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
-        let Input::Columns(columns) = input else { continue };
+        let InputFields::Columns(columns) = input else { continue };
         let counts = columns.iter().map(Fields::missing).zip(&part.columns);
         let named =
             |(count, column): (usize, &usize)| format!("{} ({})", table.layout.column(*column), thousands(count));
@@ -72,7 +72,7 @@ fn missing(table: &Table<'_>) -> Option<String> {
         .then(|| format!("missing fields count as mean or most frequent value, and are marked: {}", few(&names)))
 }
 
-fn without_target(table: &Table<'_>) -> Option<String> {
+fn without_target(table: &ReadTable<'_>) -> Option<String> {
     let rows = if table.without_target == 1 { "row has no target and is" } else { "rows have no target and are" };
     (table.without_target > 0).then(|| format!("{} {rows} left out", thousands(table.without_target)))
 }
@@ -89,7 +89,7 @@ pub(super) fn rare(column: &str, lost: &Lost) -> Option<String> {
     })
 }
 
-fn unused(table: &Table<'_>) -> Option<String> {
+fn unused(table: &ReadTable<'_>) -> Option<String> {
     let layout = &table.layout;
     let parts = layout.inputs.iter().chain(&layout.targets).flat_map(|part| &part.columns);
     let told = layout.left_out.iter().map(|(_, column)| column);
@@ -100,7 +100,7 @@ fn unused(table: &Table<'_>) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} {columns} not used: {}", thousands(names.len()), few(&names)))
 }
 
-fn torn(table: &Table<'_>) -> Option<String> {
+fn torn(table: &ReadTable<'_>) -> Option<String> {
     let first = table.source.line_of(Some(table.first_broken.as_ref()?));
     let rows = if table.broken_rows == 1 { "row has" } else { "rows have" };
     Some(format!(
@@ -110,10 +110,10 @@ fn torn(table: &Table<'_>) -> Option<String> {
 }
 
 /// Names columns whose values are large, or much smaller than others.
-fn unscaled(table: &Table<'_>) -> Option<String> {
+fn unscaled(table: &ReadTable<'_>) -> Option<String> {
     let mut sizes = Vec::new();
     for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
-        let Input::Columns(columns) = input else { continue };
+        let InputFields::Columns(columns) = input else { continue };
         for ((fields, encoding), &column) in columns.iter().zip(&part.encodings).zip(&part.columns) {
             let (Code::Number { offset: 0.0, scale: 1.0 }, Some(size)) = (&encoding.code, fields.size()) else {
                 continue;
@@ -134,7 +134,7 @@ fn unscaled(table: &Table<'_>) -> Option<String> {
 }
 
 /// Refuses a table whose last row holds a quote that is never closed: it contains all later lines.
-pub(super) fn check_last_quote(source: &Source, delimiter: u8, last_row: u64) -> Result<()> {
+pub(super) fn check_last_quote(source: &TableSource, delimiter: u8, last_row: u64) -> Result<()> {
     let mut text = Vec::new();
     source.read_from(last_row)?.read_to_end(&mut text).map_err(|error| source.unreadable(error))?;
     if !ends_in_quotes(&text, delimiter) {

@@ -16,7 +16,7 @@ use crate::data::origin::FindsOrigins;
 #[derive(Debug)]
 pub(super) struct TableFile {
     pub path: PathBuf,
-    pub state: State,
+    pub state: FileState,
     pub delimiter: u8,
     pub has_head: bool,
     /// Input columns, and their names.
@@ -30,12 +30,12 @@ pub(super) struct TableFile {
 
 /// State of a file: another one has other rows.
 #[derive(Debug, PartialEq)]
-pub(super) struct State {
+pub(super) struct FileState {
     bytes: u64,
     changed: Option<SystemTime>,
 }
 
-impl State {
+impl FileState {
     /// `None` of a pipe, which gives its rows only once.
     fn of(path: &Path) -> Option<Self> {
         let is_file = |metadata: &Metadata| metadata.is_file();
@@ -45,14 +45,14 @@ impl State {
 }
 
 /// A row as it stands in the file: its first byte, and its input fields.
-type Found = (u64, Vec<(String, String)>);
+type FoundRow = (u64, Vec<(String, String)>);
 
 impl TableFile {
     /// A table without columns; `None` if it can't be read twice.
     pub fn of(path: &Path) -> Option<Self> {
         Some(Self {
             path: path.to_path_buf(),
-            state: State::of(path)?,
+            state: FileState::of(path)?,
             delimiter: b',',
             has_head: false,
             columns: Vec::new(),
@@ -71,7 +71,7 @@ impl TableFile {
     }
 
     /// The records of some rows; `None` if the file does not have as many as were read.
-    fn found(&self, rows: &BTreeSet<usize>) -> ::csv::Result<Option<BTreeMap<usize, Found>>> {
+    fn found(&self, rows: &BTreeSet<usize>) -> ::csv::Result<Option<BTreeMap<usize, FoundRow>>> {
         let mut builder = ReaderBuilder::new();
         builder.has_headers(false).delimiter(self.delimiter).trim(Trim::All).flexible(true);
         let mut reader = builder.from_path(&self.path)?;
@@ -92,7 +92,7 @@ impl TableFile {
     }
 
     fn read(&self, rows: &[usize]) -> ::csv::Result<Option<Vec<Origin>>> {
-        if State::of(&self.path).as_ref() != Some(&self.state) {
+        if FileState::of(&self.path).as_ref() != Some(&self.state) {
             return Ok(None);
         }
         let Some(found) = self.found(&rows.iter().copied().collect())? else { return Ok(None) };

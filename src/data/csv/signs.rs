@@ -1,10 +1,10 @@
 //! The decimal sign of a table like another one.
 
 use super::dialect::Dialect;
-use super::layout::Part;
+use super::layout::ArrayColumns;
 use super::numerals::{Sign, Signs, plain, sign, usual};
 use super::settings::ColumnKind;
-use super::source::Source;
+use super::source::TableSource;
 use crate::schema::{Code, Encoding, Format, Seen, TableColumn};
 use crate::{Error, Result, shown};
 
@@ -12,7 +12,7 @@ use crate::{Error, Result, shown};
 const OLD_RANGE: f64 = 4.0;
 
 /// A column of numbers of a later table, and what the training rows had in it.
-struct Trained {
+struct TrainedColumn {
     column: usize,
     name: String,
     low: f64,
@@ -26,7 +26,7 @@ struct Trained {
     example: String,
 }
 
-impl Trained {
+impl TrainedColumn {
     fn new(column: usize, name: String, encoding: Option<&Encoding>, seen: Option<&Seen>) -> Self {
         let (low, high) = match (seen.and_then(|seen| seen.range), encoding.map(|encoding| &encoding.code)) {
             (Some([low, high]), _) => (low, high),
@@ -59,7 +59,7 @@ impl Trained {
 }
 
 /// The sign by which numbers that can be read either way are like those of the training rows.
-fn likely(columns: &[Trained]) -> Option<char> {
+fn likely(columns: &[TrainedColumn]) -> Option<char> {
     let unclear: usize = columns.iter().map(|column| column.unclear).sum();
     let inside = [0, 1].map(|at| columns.iter().map(|column| column.inside[at]).sum::<usize>());
     let outside = [0, 1].map(|at| columns.iter().map(|column| column.outside[at]).sum::<f64>());
@@ -77,7 +77,12 @@ fn likely(columns: &[Trained]) -> Option<char> {
 
 /// Finds the decimal sign of a table like another one, by its numbers; where all of them can be read either way, by the numbers of
 /// the training rows.
-pub(super) fn settle(dialect: &mut Dialect, source: &Source, format: &Format, parts: &[Part]) -> Result<()> {
+pub(super) fn settle(
+    dialect: &mut Dialect,
+    source: &TableSource,
+    format: &Format,
+    parts: &[ArrayColumns],
+) -> Result<()> {
     let &Format::Csv { delimiter: trained_delimiter, decimal: trained, .. } = format else { return Ok(()) };
     if dialect.is_decimal_given {
         return Ok(());
@@ -123,28 +128,28 @@ pub(super) fn settle(dialect: &mut Dialect, source: &Source, format: &Format, pa
 }
 
 /// The columns whose fields are numbers: inputs, and targets to predict.
-fn numeric(dialect: &Dialect, parts: &[Part]) -> Vec<Trained> {
+fn numeric(dialect: &Dialect, parts: &[ArrayColumns]) -> Vec<TrainedColumn> {
     let name = |column: usize| {
         let name = dialect.header().and_then(|header| header.get(column)).map(str::to_owned);
         TableColumn { index: column, name, ..TableColumn::default() }.to_string()
     };
-    let of_part = |part: &Part| {
+    let of_part = |part: &ArrayColumns| {
         let seen = part.seen.iter().map(Option::as_ref).chain(std::iter::repeat(None));
         let columns = part.columns.iter().zip(&part.readings).zip(seen);
         let columns = columns.filter(|((_, reading), _)| reading.kind == ColumnKind::Number);
-        let trained = |((column, reading), seen): ((&usize, &super::encode::Reading), Option<&Seen>)| {
-            Trained::new(*column, name(*column), reading.known.as_ref(), seen)
+        let trained = |((column, reading), seen): ((&usize, &super::encode::ColumnReading), Option<&Seen>)| {
+            TrainedColumn::new(*column, name(*column), reading.known.as_ref(), seen)
         };
         columns.map(trained).collect::<Vec<_>>()
     };
     parts.iter().flat_map(of_part).collect()
 }
 
-fn first_unclear(columns: &[Trained]) -> Option<&Trained> {
+fn first_unclear(columns: &[TrainedColumn]) -> Option<&TrainedColumn> {
     columns.iter().find(|column| column.unclear > 0)
 }
 
-fn unclear(source: &Source, columns: &[Trained]) -> Error {
+fn unclear(source: &TableSource, columns: &[TrainedColumn]) -> Error {
     let column = first_unclear(columns);
     let (name, example) = column.map_or(("", ""), |column| (&*column.name, &*column.example));
     let either = ['.', ','].map(|decimal| plain(example, decimal).unwrap_or_default());

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::dialect::{Dialect, Head};
+use super::dialect::{Dialect, FirstLine};
 use super::settings::{Column, ColumnKind, CsvSettings};
-use super::source::Source;
+use super::source::TableSource;
 use super::survey::Survey;
 pub use super::survey::{NoInput, Suspect};
 use crate::Result;
@@ -54,7 +54,7 @@ pub struct ColumnSketch {
 ///
 /// When it can't be read, or a line has another number of fields.
 pub fn sketch(path: &Path) -> Result<Sketch> {
-    let source = Source::open(path)?;
+    let source = TableSource::open(path)?;
     let dialect = Dialect::of(&source, &CsvSettings::of_outputs(Vec::new()), None)?;
     let Survey { rows, columns } = Survey::of(&source, &dialect)?;
     let name = |index: usize| dialect.header().and_then(|header| header.get(index)).map(str::to_owned);
@@ -70,7 +70,7 @@ pub fn sketch(path: &Path) -> Result<Sketch> {
         highest: profile.highest,
     });
     let columns = columns.collect();
-    let classes = if let Head::Classes(names) = &dialect.head { names.clone() } else { Vec::new() };
+    let classes = if let FirstLine::Classes(names) = &dialect.head { names.clone() } else { Vec::new() };
     Ok(Sketch { rows, delimiter: dialect.delimiter.into(), decimal: dialect.decimal, columns, classes })
 }
 

@@ -17,13 +17,13 @@ const UTF16: [([u8; 2], Unit); 2] = [([0xff, 0xfe], u16::from_le_bytes), ([0xfe,
 
 /// A table's file.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct TableSource {
     path: PathBuf,
     /// The whole table, if its file can't be read twice or is not UTF-8.
     text: Option<Vec<u8>>,
 }
 
-impl Source {
+impl TableSource {
     pub fn open(path: &Path) -> Result<Self> {
         let mut start = Vec::new();
         let is_regular = source::is_regular(path)?;

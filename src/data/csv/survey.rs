@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::dates::Forms;
 use super::dialect::Dialect;
 use super::settings::ColumnKind;
-use super::source::Source;
+use super::source::TableSource;
 use crate::Result;
 
 /// Different fields of a column that are counted, at most.
@@ -95,7 +95,7 @@ pub enum NoInput {
 }
 
 impl Survey {
-    pub fn of(source: &Source, dialect: &Dialect) -> Result<Self> {
+    pub fn of(source: &TableSource, dialect: &Dialect) -> Result<Self> {
         let mut this = Self { rows: 0, columns: vec![Profile::default(); dialect.width] };
         dialect.for_each_row(source, |record| {
             this.rows += 1;

@@ -34,19 +34,19 @@ pub(super) struct ClassFolder {
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub images: Vec<PathBuf>,
-    pub left_out: LeftOut,
+    pub left_out: LeftOutFiles,
 }
 
 /// Files and folders that are left out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LeftOut {
+pub(super) struct LeftOutFiles {
     /// Files: their number and the first, for each reason.
     files: BTreeMap<String, (usize, PathBuf)>,
     /// Folders of classes without an image.
     empty: Vec<PathBuf>,
 }
 
-impl LeftOut {
+impl LeftOutFiles {
     pub fn add(&mut self, reason: String, path: PathBuf) {
         let (count, first) = self.files.entry(reason).or_insert((0, path.clone()));
         *count += 1;
@@ -85,8 +85,8 @@ impl LeftOut {
 }
 
 /// The sub-folders with images, sorted by name: the classes, by label. Empty ones, and files beside them, are left out.
-pub(super) fn class_folders(folder: &Path) -> Result<(Vec<ClassFolder>, LeftOut)> {
-    let (mut classes, mut left_out) = (Vec::new(), LeftOut::default());
+pub(super) fn class_folders(folder: &Path) -> Result<(Vec<ClassFolder>, LeftOutFiles)> {
+    let (mut classes, mut left_out) = (Vec::new(), LeftOutFiles::default());
     for path in entries(folder)? {
         // A link to a folder counts as the folder.
         if path.is_dir() {
