@@ -63,11 +63,11 @@ pub fn world() -> Result<Group> {
     if !LAUNCHED.iter().any(|variable| std::env::var_os(variable).is_some()) {
         return Ok(Group::alone());
     }
-    Ok(Group::new(Arc::new(World::begin()?)))
+    Ok(Group::new(Arc::new(MpiWorld::begin()?)))
 }
 
 /// A collective for MPI's thread.
-enum Request {
+enum CollectiveRequest {
     AllGather(Vec<u8>, Sender<Vec<Vec<u8>>>),
     /// Values that are all of one length in all processes.
     Values(Collective, Vec<f32>, Sender<Vec<f32>>),
@@ -82,16 +82,16 @@ enum Collective {
 }
 
 /// Place of this process among the others.
-struct Place {
+struct ProcessPlace {
     rank: usize,
     size: usize,
     host: String,
 }
 
 /// The processes that were started together.
-struct World {
-    place: Place,
-    requests: Sender<Request>,
+struct MpiWorld {
+    place: ProcessPlace,
+    requests: Sender<CollectiveRequest>,
     thread: Option<JoinHandle<()>>,
     limit_s: AtomicU64,
     /// Processes that process 0 waits for.
@@ -100,7 +100,7 @@ struct World {
     is_stuck: Arc<AtomicBool>,
 }
 
-impl World {
+impl MpiWorld {
     #[allow(clippy::disallowed_methods, reason = "this is the thread that calls MPI, whose waits block")]
     fn begin() -> Result<Self> {
         let (requests, requested) = async_channel::unbounded();
@@ -142,7 +142,7 @@ impl World {
         ))
     }
 
-    fn ask<T: Send + 'static>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Reply<T> {
+    fn ask<T: Send + 'static>(&self, request: impl FnOnce(Sender<T>) -> CollectiveRequest) -> Reply<T> {
         let (answer, answered) = async_channel::bounded(1);
         if self.requests.try_send(request(answer)).is_err() {
             log::debug!("MPI's thread has ended");
@@ -166,7 +166,7 @@ fn silent(missing: &[usize], limit_s: u64) -> Error {
     )
 }
 
-impl Processes for World {
+impl Processes for MpiWorld {
     fn rank(&self) -> usize {
         self.place.rank
     }
@@ -184,23 +184,23 @@ impl Processes for World {
     }
 
     fn all_gather(&self, message: Vec<u8>) -> Reply<Vec<Vec<u8>>> {
-        self.ask(|answer| Request::AllGather(message, answer))
+        self.ask(|answer| CollectiveRequest::AllGather(message, answer))
     }
 
     fn all_reduce(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
-        self.ask(|answer| Request::Values(Collective::Reduce, values, answer))
+        self.ask(|answer| CollectiveRequest::Values(Collective::Reduce, values, answer))
     }
 
     fn all_to_all(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
-        self.ask(|answer| Request::Values(Collective::ToAll, values, answer))
+        self.ask(|answer| CollectiveRequest::Values(Collective::ToAll, values, answer))
     }
 
     fn all_gather_values(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
-        self.ask(|answer| Request::Values(Collective::Gather, values, answer))
+        self.ask(|answer| CollectiveRequest::Values(Collective::Gather, values, answer))
     }
 }
 
-impl Drop for World {
+impl Drop for MpiWorld {
     /// Ends MPI together with the other processes. After a hang or a panic this process just ends, and `mpirun` ends the others.
     fn drop(&mut self) {
         self.requests.close();
@@ -215,10 +215,10 @@ impl Drop for World {
 
 /// MPI's thread: one collective after the other, until all that could ask are gone.
 #[allow(clippy::disallowed_methods, reason = "this is the thread that calls MPI, whose waits block")]
-fn serve(requests: &Receiver<Request>, begun: &Sender<Place>, missing: &Mutex<Vec<usize>>) {
+fn serve(requests: &Receiver<CollectiveRequest>, begun: &Sender<ProcessPlace>, missing: &Mutex<Vec<usize>>) {
     let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else { return };
     let world = universe.world();
-    let place = Place {
+    let place = ProcessPlace {
         rank: index(world.rank()),
         size: index(world.size()),
         host: mpi::environment::processor_name().unwrap_or_default(),
@@ -231,8 +231,10 @@ fn serve(requests: &Receiver<Request>, begun: &Sender<Place>, missing: &Mutex<Ve
     while let Ok(request) = requests.recv_blocking() {
         // Who asked may have given up.
         let is_wanted = match request {
-            Request::AllGather(message, answer) => answer.try_send(all_gather(&world, message, missing)).is_ok(),
-            Request::Values(collective, values, answer) => {
+            CollectiveRequest::AllGather(message, answer) => {
+                answer.try_send(all_gather(&world, message, missing)).is_ok()
+            }
+            CollectiveRequest::Values(collective, values, answer) => {
                 let len = if matches!(collective, Collective::Gather) { values.len() * size } else { values.len() };
                 spare.resize(len, 0.0);
                 match collective {

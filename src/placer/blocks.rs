@@ -28,7 +28,7 @@ struct Crossing {
 
 /// Bytes of a row that cross the ends of a range of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Border {
+pub(crate) struct BorderBytes {
     /// Values that it gets.
     pub values_in: f64,
     /// Values that it hands over.
@@ -87,8 +87,8 @@ impl Blocks {
     }
 
     /// Bytes of a row that cross the ends of a range.
-    pub fn border(&self, range: &Range<usize>) -> Border {
-        let mut border = Border::default();
+    pub fn border(&self, range: &Range<usize>) -> BorderBytes {
+        let mut border = BorderBytes::default();
         for Crossing { producer, readers, row_bytes, has_gradient } in &self.crossings {
             let gradient = if *has_gradient { *row_bytes } else { 0.0 };
             if *producer < range.start && readers.iter().any(|reader| range.contains(reader)) {

@@ -18,7 +18,7 @@ use crate::plan::{Command, Pass, Plan, Role, Scalars, Work};
 use crate::runtime::{Runtime, all};
 use crate::shown::shown;
 use crate::simulator::adapter::FORWARD_PART;
-use crate::simulator::cost::{Line, Times};
+use crate::simulator::cost::{CostLine, Times};
 use crate::size::F32_BYTES;
 use crate::timing::median;
 use manyhands_engine::adapters::{
@@ -179,7 +179,7 @@ impl Probe<'_> {
         // What each run takes whatever it computes is in the time of every block.
         let fixed = blocks.iter().map(|times| times.train.fixed_ms.min(times.forward.fixed_ms));
         let launch_ms = fixed.fold(f64::INFINITY, f64::min).min(1e6);
-        let without = |line: Line| Line { fixed_ms: (line.fixed_ms - launch_ms).max(0.0), ..line };
+        let without = |line: CostLine| CostLine { fixed_ms: (line.fixed_ms - launch_ms).max(0.0), ..line };
         let without =
             |times: &Times| Times { train: without(times.train), forward: without(times.forward), update_ms: 0.0 };
         let blocks: Vec<Times> = blocks.iter().map(without).collect();
@@ -232,7 +232,7 @@ impl Probe<'_> {
     /// Blocks that together take as long as the whole model: the weights of a block that runs again and again stay in caches.
     fn scaled(&self, blocks: Vec<Times>, launch_ms: f64, copy: Option<Times>) -> Vec<Times> {
         let rows = f64::from(self.batch_size);
-        let sum = blocks.iter().fold(Line::default(), |sum, times| sum.and(times.train)).at(rows);
+        let sum = blocks.iter().fold(CostLine::default(), |sum, times| sum.and(times.train)).at(rows);
         let Some(copy) = copy.filter(|_| sum > 0.0) else { return blocks };
         let factor = ((copy.train.at(rows) - launch_ms) / sum).max(1.0);
         blocks.iter().map(|times| times.times(factor)).collect()
@@ -268,14 +268,15 @@ impl Probe<'_> {
         let weights: Vec<f64> = (0..self.blocks.len()).map(|block| self.blocks.weight(block).max(1.0)).collect();
         let known = || measured.iter().zip(&weights).filter_map(|(times, weight)| Some(((*times)?, *weight)));
         let weight: f64 = known().map(|(_, weight)| weight).sum();
-        let of = |line: fn(&Times) -> Line| known().fold(Line::default(), |sum, (times, _)| sum.and(line(&times)));
+        let of =
+            |line: fn(&Times) -> CostLine| known().fold(CostLine::default(), |sum, (times, _)| sum.and(line(&times)));
         let (train, forward) = (of(|times| times.train), of(|times| times.forward));
         let estimate = |(times, own): (&Option<Times>, &f64)| {
             times.unwrap_or_else(|| {
                 let part = if weight > 0.0 { own / weight } else { 1.0 };
                 // Without any measurement all adapters are alike.
-                let usual = Line { fixed_ms: 0.1, per_row_ms: own * 1e-7 };
-                let line = |line: Line| if weight > 0.0 { line.times(part) } else { usual };
+                let usual = CostLine { fixed_ms: 0.1, per_row_ms: own * 1e-7 };
+                let line = |line: CostLine| if weight > 0.0 { line.times(part) } else { usual };
                 Times { train: line(train), forward: line(forward), update_ms: 0.0 }
             })
         };
@@ -308,7 +309,13 @@ impl Probe<'_> {
 
     /// The time of a pass over its rows: of the median of some runs at two sizes, of one run at each if there is little time, and of a
     /// single one if there is less.
-    async fn line(&mut self, plan: &Plan, pass: Pass, (few, many): (u32, u32), combining: Combining) -> Option<Line> {
+    async fn line(
+        &mut self,
+        plan: &Plan,
+        pass: Pass,
+        (few, many): (u32, u32),
+        combining: Combining,
+    ) -> Option<CostLine> {
         if self.timed_ms > TWICE_MS || few == many {
             let ms = self.timed(plan, pass, few, combining).await?;
             let work = |rows| Work::of(plan, pass, rows).weight().max(1.0);

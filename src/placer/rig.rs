@@ -33,7 +33,7 @@ pub fn simulate(rig: &RigConfig) -> Result<(Report, Option<ChosenPlacement>)> {
 
 /// A rig with its layers in stages, one on each adapter, and its predicted speed.
 #[derive(Clone, Debug)]
-pub struct Pipeline {
+pub struct StagedRig {
     /// The rig, with the placement that [`simulate_model`] reads.
     pub rig: RigConfig,
     /// Its speed.
@@ -47,7 +47,7 @@ pub struct Pipeline {
 ///
 /// # Errors
 /// If the model can't be built, or copies or stages do not fit the adapters' memory.
-pub fn simulate_pipelines(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Pipeline>)> {
+pub fn simulate_pipelines(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<StagedRig>)> {
     let report = simulate_model(&RigConfig { placement: Placement::Replicas, ..rig.clone() }, model)?;
     let mut left = rig.adapters.clone();
     let take = |name: &String| Some(left.remove(left.iter().position(|spec| spec.name == *name)?));
@@ -61,7 +61,7 @@ pub fn simulate_pipelines(rig: &RigConfig, model: &Model) -> Result<(Report, Vec
         let rig = RigConfig { adapters: rig.adapters[..n_adapters].to_vec(), ..rig.clone() };
         let rig = placed(&rig, &chosen, division);
         let Some((staged, step)) = staged_step(&rig, model)? else { break };
-        pipelines.push(Pipeline { rig, staged, step });
+        pipelines.push(StagedRig { rig, staged, step });
     }
     Ok((report, pipelines))
 }

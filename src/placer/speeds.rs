@@ -6,7 +6,7 @@ use super::blocks::Blocks;
 use crate::plan::{Pass, Work};
 use crate::simulator::AdapterSpec;
 use crate::simulator::adapter::FORWARD_PART;
-use crate::simulator::cost::{Line, Times};
+use crate::simulator::cost::{CostLine, Times};
 use crate::simulator::crowd::Crowding;
 use crate::simulator::link::transfer_ms;
 use manyhands_engine::adapters::Kind;
@@ -36,7 +36,7 @@ pub(crate) struct Speeds {
 impl Speeds {
     /// Computing of a range of blocks in one run.
     pub fn times(&self, range: Range<usize>) -> Times {
-        let launch = Line { fixed_ms: self.launch_ms, per_row_ms: 0.0 };
+        let launch = CostLine { fixed_ms: self.launch_ms, per_row_ms: 0.0 };
         let launch = Times { train: launch, forward: launch, update_ms: 0.0 };
         self.blocks[range].iter().fold(launch, Times::and)
     }
@@ -94,7 +94,7 @@ impl Speeds {
         let total: f64 = weights.iter().sum::<f64>().max(1.0);
         let times = |(block, weight): (usize, &f64)| match spec.per_row_ms {
             Some(per_row_ms) => {
-                let train = Line { fixed_ms: 0.0, per_row_ms: per_row_ms * weight / total };
+                let train = CostLine { fixed_ms: 0.0, per_row_ms: per_row_ms * weight / total };
                 Times { train, forward: train.times(FORWARD_PART), update_ms: 0.0 }
             }
             None => {
@@ -124,17 +124,17 @@ impl Speeds {
 }
 
 /// The line of a block's pass at an adapter's rates; `None` if it has no such pass.
-fn computed(spec: &AdapterSpec, blocks: &Blocks, block: usize, pass: Pass) -> Option<Line> {
+fn computed(spec: &AdapterSpec, blocks: &Blocks, block: usize, pass: Pass) -> Option<CostLine> {
     let stage = &blocks.stages[block];
     let ms = |rows: u32| spec.work_ms(&Work::of(&stage.plan, pass, rows));
     stage.has(pass).then(|| line((8, ms(8)), (64, ms(64))))
 }
 
 /// The line through two times of so many rows, that neither falls nor begins below 0.
-pub(super) fn line((few, few_ms): (u32, f64), (many, many_ms): (u32, f64)) -> Line {
+pub(super) fn line((few, few_ms): (u32, f64), (many, many_ms): (u32, f64)) -> CostLine {
     let rows = f64::from(many) - f64::from(few);
     let slope = if rows > 0.0 { (many_ms - few_ms) / rows } else { 0.0 };
     let most = many_ms / f64::from(many.max(1));
     let per_row_ms = slope.clamp(0.1 * most, most);
-    Line { fixed_ms: (many_ms - per_row_ms * f64::from(many)).max(0.0), per_row_ms }
+    CostLine { fixed_ms: (many_ms - per_row_ms * f64::from(many)).max(0.0), per_row_ms }
 }

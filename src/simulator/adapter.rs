@@ -68,20 +68,21 @@ impl SimulatedAdapter {
 /// Opens a simulated adapter.
 pub(super) fn open(adapter: Arc<SimulatedAdapter>, info: &Info, actor: ActorId, events: Sender<Message>) -> Handle {
     let (runtime, clock) = (adapter.runtime.clone(), adapter.runtime.clone());
-    let device = async move |_| Ok(Simulated { runtime: clock.clone(), adapter, loaded: None, link: Link::new(clock) });
+    let device =
+        async move |_| Ok(SimulatedDevice { runtime: clock.clone(), adapter, loaded: None, link: Link::new(clock) });
     let runtime: Arc<dyn Runtime> = Arc::new(runtime);
     Handle { info: info.clone(), requests: mailbox::spawn(&info.name, actor, &runtime, events, device) }
 }
 
-struct Simulated {
+struct SimulatedDevice {
     runtime: Virtual,
     adapter: Arc<SimulatedAdapter>,
-    loaded: Option<Loaded>,
+    loaded: Option<SimulatedPlan>,
     link: Link,
 }
 
 /// A plan that is loaded.
-struct Loaded {
+struct SimulatedPlan {
     memory: Memory,
     capacity: u32,
     plan: Arc<Plan>,
@@ -111,7 +112,7 @@ impl RunProgress {
     }
 }
 
-impl Device for Simulated {
+impl Device for SimulatedDevice {
     /// The next request, unless a fault comes first. Meanwhile arrives what is underway.
     fn next<'a>(&'a mut self, mailbox: &'a mut Mailbox) -> Serving<'a, Request> {
         Box::pin(async move {
@@ -168,7 +169,7 @@ impl Device for Simulated {
             let times = cost.and_then(|cost| cost.times.get(self.adapter.index).copied());
             let memory = Memory::new(self.adapter.arithmetic, plan.clone(), capacity);
             let bytes = memory.bytes();
-            self.loaded = Some(Loaded { memory, capacity, plan, traffic, part, times });
+            self.loaded = Some(SimulatedPlan { memory, capacity, plan, traffic, part, times });
             Ok(bytes)
         })
     }
@@ -229,7 +230,7 @@ fn out_of_memory() -> Stop {
     Fault::OutOfMemory("simulated".into()).into()
 }
 
-impl Simulated {
+impl SimulatedDevice {
     /// The result of work on a run. Runs before one for which memory does not suffice are answered first; of one that is given up
     /// nothing more arrives.
     async fn stopped<T>(&mut self, mailbox: &mut Mailbox, run: Ticket, result: Result<T, Stop>) -> Result<T, Stop> {
@@ -277,7 +278,7 @@ impl Simulated {
     async fn run_commands(
         &mut self,
         mailbox: &mut Mailbox,
-        loaded: &mut Loaded,
+        loaded: &mut SimulatedPlan,
         (run, weights): (&Run, Writes),
         progress: &mut RunProgress,
     ) -> Result<Done, Stop> {
@@ -324,7 +325,7 @@ impl Simulated {
 
     /// A run's work. It begins ahead, as on a card, unless it waits for combined values, or runs are made slower by waits behind
     /// them.
-    fn begin(&self, mailbox: &Mailbox, loaded: &Loaded, run: &Run) -> RunProgress {
+    fn begin(&self, mailbox: &Mailbox, loaded: &SimulatedPlan, run: &Run) -> RunProgress {
         let plan = &loaded.plan;
         let waits = run.combining == Combining::Host && plan.is_coupled(run.pass);
         let begins_ahead = self.adapter.spec.kind != Some(Kind::Cpu) && !waits && !mailbox.is_throttled();
@@ -339,7 +340,7 @@ impl Simulated {
     }
 
     /// Milliseconds of computing that a run takes when nothing slows it down.
-    fn compute_ms(&self, loaded: &Loaded, pass: Pass, rows: u32) -> f64 {
+    fn compute_ms(&self, loaded: &SimulatedPlan, pass: Pass, rows: u32) -> f64 {
         if let Some(times) = loaded.times {
             return times.of(pass, rows);
         }
@@ -359,7 +360,7 @@ impl Simulated {
     async fn feed(
         &mut self,
         mailbox: &mut Mailbox,
-        loaded: &mut Loaded,
+        loaded: &mut SimulatedPlan,
         run: &Run,
         progress: &RunProgress,
     ) -> Result<(), Stop> {
@@ -432,7 +433,7 @@ impl Simulated {
 
     /// Bytes of an exchange, and its value.
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-    fn sent(&self, loaded: &Loaded, run: &Run, (command, exchange): (usize, &Exchange)) -> (f64, Vec<f32>) {
+    fn sent(&self, loaded: &SimulatedPlan, run: &Run, (command, exchange): (usize, &Exchange)) -> (f64, Vec<f32>) {
         let bytes = loaded.traffic.exchange(run.pass, command, run.scalars.rows) as f64;
         (bytes, loaded.memory.view(exchange.sent(), run.scalars.rows))
     }
@@ -441,7 +442,7 @@ impl Simulated {
     async fn exchange(
         &mut self,
         mailbox: &mut Mailbox,
-        loaded: &mut Loaded,
+        loaded: &mut SimulatedPlan,
         run: &Run,
         (command, exchange): (usize, &Exchange),
         timing: &mut Timing,

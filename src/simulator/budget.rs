@@ -1,7 +1,7 @@
 //! The parts of a simulated step, and the largest of them.
 
 use super::spec::AdapterSpec;
-use super::trial::Timed;
+use super::trial::TimedStep;
 use crate::scheduler::ShardReport;
 
 /// Times of a step's parts, in milliseconds; the adapter is the one that ends last.
@@ -43,7 +43,7 @@ impl Budget {
 
     /// The mean over some steps, and the rows of each adapter. Waiting for others within a run counts as computing: the slowest waits
     /// least.
-    pub fn of(n_adapters: usize, seen: &[Timed]) -> (Self, Vec<u32>) {
+    pub fn of(n_adapters: usize, seen: &[TimedStep]) -> (Self, Vec<u32>) {
         let mut budget = Self::default();
         let mut shares = vec![0; n_adapters];
         let part = 1.0 / f64::from(u32::try_from(seen.len()).unwrap_or(1));

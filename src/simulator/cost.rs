@@ -7,12 +7,12 @@ use crate::plan::{Pass, Plan};
 
 /// Milliseconds of a run as a line over its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct CostLine {
     pub fixed_ms: f64,
     pub per_row_ms: f64,
 }
 
-impl Line {
+impl CostLine {
     /// Milliseconds of a run on so many rows.
     pub fn at(self, rows: f64) -> f64 {
         self.fixed_ms + self.per_row_ms * rows
@@ -33,9 +33,9 @@ impl Line {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Times {
     /// Of `Pass::Train`.
-    pub train: Line,
+    pub train: CostLine,
     /// Of `Pass::Forward`, `Pass::Evaluate` and `Pass::Predict`, which compute no gradients.
-    pub forward: Line,
+    pub forward: CostLine,
     /// Milliseconds of `Pass::Update`, whatever the rows: a lone adapter updates by itself.
     pub update_ms: f64,
 }

@@ -13,13 +13,13 @@ const NETWORKS: [(&str, f64); 5] =
     [("1 Gbit/s", 0.117), ("2.5 Gbit/s", 0.293), ("10 Gbit/s", 1.17), ("25 Gbit/s", 2.93), ("100 Gbit/s", 11.7)];
 
 /// Machines of a kind, and the rows a second of one of them by itself.
-struct Kind {
+struct MachineKind {
     spec: MachineSpec,
     rows_per_s: f64,
 }
 
 /// The predicted speed of some machines together.
-struct Predicted {
+struct PredictedMachines {
     budget: Budget,
     /// Rows of a machine of each kind.
     rows: Vec<u32>,
@@ -66,7 +66,7 @@ pub(super) fn predict(rig: &RigConfig, model: &Model) -> Result<Report> {
 }
 
 /// The kinds of machines, the fastest first, without adapters on which no copy fits; and sentences about these.
-fn kinds(rig: &RigConfig, copies: &Trial) -> Result<(Vec<Kind>, Vec<String>)> {
+fn kinds(rig: &RigConfig, copies: &Trial) -> Result<(Vec<MachineKind>, Vec<String>)> {
     let (mut kinds, mut notes, mut lacking) = (Vec::new(), Vec::new(), None);
     for machine in &rig.machine {
         let mut spec = machine.clone();
@@ -84,10 +84,10 @@ fn kinds(rig: &RigConfig, copies: &Trial) -> Result<(Vec<Kind>, Vec<String>)> {
             }
         }
         if !spec.adapters.is_empty() {
-            let kind = Kind { spec, rows_per_s: 0.0 };
+            let kind = MachineKind { spec, rows_per_s: 0.0 };
             let rows_per_s =
                 predicted(copies, &first(std::slice::from_ref(&kind), 1), None, rig.batch_size)?.rows_per_s;
-            kinds.push(Kind { rows_per_s, ..kind });
+            kinds.push(MachineKind { rows_per_s, ..kind });
         }
     }
     if let Some(error) = lacking.filter(|_| kinds.is_empty()) {
@@ -117,22 +117,23 @@ fn grown(batch_size: u32, n_machines: usize) -> u32 {
 }
 
 /// The fastest of the machines, of the last kind perhaps fewer than there are.
-fn first(kinds: &[Kind], n_machines: usize) -> Vec<Kind> {
+fn first(kinds: &[MachineKind], n_machines: usize) -> Vec<MachineKind> {
     let mut left = n_machines;
     let mut first = Vec::new();
-    for Kind { spec, rows_per_s } in kinds {
+    for MachineKind { spec, rows_per_s } in kinds {
         let count = left.min(spec.n_machines());
         left -= count;
         if count > 0 {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
-            first.push(Kind { spec: MachineSpec { count, ..spec.clone() }, rows_per_s: *rows_per_s });
+            first.push(MachineKind { spec: MachineSpec { count, ..spec.clone() }, rows_per_s: *rows_per_s });
         }
     }
     first
 }
 
-fn point(copies: &Trial, kinds: &[Kind], links: Option<Links>, batch_size: u32) -> Result<MachinePoint> {
-    let Predicted { budget, rows, slowest, rows_per_s, efficiency } = predicted(copies, kinds, links, batch_size)?;
+fn point(copies: &Trial, kinds: &[MachineKind], links: Option<Links>, batch_size: u32) -> Result<MachinePoint> {
+    let PredictedMachines { budget, rows, slowest, rows_per_s, efficiency } =
+        predicted(copies, kinds, links, batch_size)?;
     let MachineSpec { name, adapters, .. } = &kinds[slowest].spec;
     let several = kinds.len() > 1;
     Ok(MachinePoint {
@@ -148,8 +149,13 @@ fn point(copies: &Trial, kinds: &[Kind], links: Option<Links>, batch_size: u32) 
     })
 }
 
-fn predicted(copies: &Trial, kinds: &[Kind], links: Option<Links>, batch_size: u32) -> Result<Predicted> {
-    let machine = |kind: &Kind| TrialMachine {
+fn predicted(
+    copies: &Trial,
+    kinds: &[MachineKind],
+    links: Option<Links>,
+    batch_size: u32,
+) -> Result<PredictedMachines> {
+    let machine = |kind: &MachineKind| TrialMachine {
         adapters: kind.spec.adapters.clone(),
         host_gb_s: kind.spec.host.copy_gb_s,
         count: kind.spec.n_machines(),
@@ -164,7 +170,7 @@ fn predicted(copies: &Trial, kinds: &[Kind], links: Option<Links>, batch_size: u
     let budget = Budget { network_ms: ran.network_ms, ..budgets[slowest].0 };
     let rows_per_s = f64::from(batch_size) / budget.step_ms * 1e3;
     let alone: f64 = kinds.iter().map(|kind| f64::from(kind.spec.count) * kind.rows_per_s).sum();
-    Ok(Predicted {
+    Ok(PredictedMachines {
         budget,
         rows: budgets.iter().map(|(_, shares)| shares.iter().sum()).collect(),
         slowest,

@@ -95,12 +95,12 @@ pub(super) struct Network {
     links: Links,
     /// Number of machines of each kind.
     counts: Vec<usize>,
-    shared: Mutex<Shared>,
+    shared: Mutex<NetworkState>,
 }
 
 #[derive(Default)]
-struct Shared {
-    rounds: LiteMap<u64, Round>,
+struct NetworkState {
+    rounds: LiteMap<u64, NetworkRound>,
     /// Time until which the network is in use: collectives go one after the other.
     busy_until_ms: f64,
     /// Milliseconds of all collectives so far.
@@ -109,7 +109,7 @@ struct Shared {
 
 /// Work of the network in a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Work {
+enum NetworkWork {
     /// Messages of all to all.
     #[default]
     Gather,
@@ -121,18 +121,18 @@ enum Work {
 
 /// A collective that some machines have not yet ended.
 #[derive(Default)]
-struct Round {
+struct NetworkRound {
     brought: Vec<Option<Vec<u8>>>,
     /// Time when the last machine came.
     begin_ms: f64,
-    work: Work,
+    work: NetworkWork,
     end_ms: Option<f64>,
     n_taken: usize,
     wakers: Vec<Waker>,
 }
 
 /// The machines of a kind, as one process.
-struct Member {
+struct MachineProcess {
     kind: usize,
     rank: usize,
     clock: Virtual,
@@ -159,19 +159,26 @@ impl Network {
     /// The processes, as the machines of a kind see them.
     pub fn join(self: &Arc<Self>, kind: usize, clock: Virtual, scale: f64) -> Group {
         let rank = self.counts[..kind].iter().sum();
-        Group::new(Arc::new(Member { kind, rank, clock, scale, n_begun: Mutex::default(), network: self.clone() }))
+        Group::new(Arc::new(MachineProcess {
+            kind,
+            rank,
+            clock,
+            scale,
+            n_begun: Mutex::default(),
+            network: self.clone(),
+        }))
     }
 
     /// Ends a round that all have come to.
-    fn close(&self, shared: &mut Shared, number: u64) {
+    fn close(&self, shared: &mut NetworkState, number: u64) {
         let Some(round) = shared.rounds.get_mut(&number) else { return };
         let lens = round.brought.iter().map(|message| message.as_ref().map_or(0, Vec::len));
         let gathered: f64 = lens.zip(&self.counts).map(|(len, machines)| count(len * machines)).sum();
         let n_machines = self.n_machines();
         let ms = match round.work {
-            Work::Gather => self.links.all_gather_ms(n_machines, gathered),
-            Work::Sum(bytes) => self.links.sum_ms(n_machines, bytes),
-            Work::Swap(bytes) => count(n_machines.saturating_sub(1)) * self.links.message_ms(bytes),
+            NetworkWork::Gather => self.links.all_gather_ms(n_machines, gathered),
+            NetworkWork::Sum(bytes) => self.links.sum_ms(n_machines, bytes),
+            NetworkWork::Swap(bytes) => count(n_machines.saturating_sub(1)) * self.links.message_ms(bytes),
         };
         let end_ms = round.begin_ms.max(shared.busy_until_ms) + ms;
         round.end_ms = Some(end_ms);
@@ -181,14 +188,18 @@ impl Network {
     }
 }
 
-impl Member {
+impl MachineProcess {
     /// Bytes of the gradients for which values stand.
     fn bytes(&self, values: &[f32]) -> f64 {
         count(size_of_val(values)) * self.scale
     }
 
     /// Brings a message, or other work; gives the messages of all kinds when the network has carried them.
-    fn exchange(&self, message: Vec<u8>, work: Work) -> impl Future<Output = Result<Vec<Vec<u8>>>> + Send + use<> {
+    fn exchange(
+        &self,
+        message: Vec<u8>,
+        work: NetworkWork,
+    ) -> impl Future<Output = Result<Vec<Vec<u8>>>> + Send + use<> {
         let mut n_begun = lock(&self.n_begun);
         let number = *n_begun;
         *n_begun += 1;
@@ -228,7 +239,7 @@ impl Member {
     }
 }
 
-impl Processes for Member {
+impl Processes for MachineProcess {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -242,7 +253,7 @@ impl Processes for Member {
     }
 
     fn all_gather(&self, message: Vec<u8>) -> Reply<Vec<Vec<u8>>> {
-        let (messages, counts) = (self.exchange(message, Work::Gather), self.network.counts.clone());
+        let (messages, counts) = (self.exchange(message, NetworkWork::Gather), self.network.counts.clone());
         Box::pin(async move {
             let of_kinds = messages.await?.into_iter().zip(counts);
             Ok(of_kinds.flat_map(|(message, machines)| std::iter::repeat_n(message, machines)).collect())
@@ -251,21 +262,21 @@ impl Processes for Member {
 
     /// Gives the values back: adapters that take time only have none to add.
     fn all_reduce(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
-        let exchange = self.exchange(Vec::new(), Work::Sum(self.bytes(&values)));
+        let exchange = self.exchange(Vec::new(), NetworkWork::Sum(self.bytes(&values)));
         Box::pin(async move { exchange.await.map(|_| values) })
     }
 
     /// Gives the values back.
     fn all_to_all(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
         let bytes = self.bytes(&values) / count(self.size());
-        let exchange = self.exchange(Vec::new(), Work::Swap(bytes));
+        let exchange = self.exchange(Vec::new(), NetworkWork::Swap(bytes));
         Box::pin(async move { exchange.await.map(|_| values) })
     }
 
     /// Gives the values of this machine, once for each.
     fn all_gather_values(&self, values: Vec<f32>) -> Reply<Vec<f32>> {
         let size = self.size();
-        let exchange = self.exchange(Vec::new(), Work::Swap(self.bytes(&values)));
+        let exchange = self.exchange(Vec::new(), NetworkWork::Swap(self.bytes(&values)));
         Box::pin(async move { exchange.await.map(|_| values.repeat(size)) })
     }
 }

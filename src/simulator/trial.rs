@@ -51,13 +51,13 @@ pub(crate) struct Trial {
     plans: Vec<Arc<Plan>>,
     /// For copies in one piece: the same where the rows do not fit at once.
     in_pieces: Option<Box<(Skeleton, Arc<Plan>)>>,
-    exclusion: Exclusion,
+    exclusion: SlowAdapters,
     tracing: Tracing,
 }
 
 /// Whether the scheduler excludes adapters that slow steps down.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Exclusion {
+enum SlowAdapters {
     /// All take part in every step that counts.
     Refused,
     /// Steps count after its last trial.
@@ -65,15 +65,15 @@ enum Exclusion {
 }
 
 /// A step: its milliseconds, and what it reported.
-pub(crate) type Timed = (f64, StepReport);
+pub(crate) type TimedStep = (f64, StepReport);
 
 /// Steps of a trial.
 #[derive(Default)]
 pub(crate) struct Steps {
     /// Steps in which the split is learned.
-    pub warm_up: Vec<Timed>,
+    pub warm_up: Vec<TimedStep>,
     /// Steps that count.
-    pub counted: Vec<Timed>,
+    pub counted: Vec<TimedStep>,
     /// Of a trial that is traced: all work in the last step, from its start on.
     pub spans: Vec<Span>,
 }
@@ -94,7 +94,7 @@ pub(super) struct Ran {
 }
 
 /// A kind of machine, as it is simulated.
-struct Prepared {
+struct PreparedMachine {
     machine: Machine,
     capacities: Vec<u32>,
     skeleton: Skeleton,
@@ -102,7 +102,7 @@ struct Prepared {
 
 /// A kind of machine in its world.
 struct Seat {
-    prepared: Prepared,
+    prepared: PreparedMachine,
     adapters: Vec<Info>,
     opener: Opener,
     clock: Virtual,
@@ -140,7 +140,7 @@ impl Trial {
                 (skeleton, stages.into_iter().map(|stage| stage.plan).collect())
             }
         };
-        let (exclusion, tracing) = (Exclusion::Refused, Tracing::Off);
+        let (exclusion, tracing) = (SlowAdapters::Refused, Tracing::Off);
         Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans, in_pieces, exclusion, tracing })
     }
 
@@ -157,7 +157,7 @@ impl Trial {
     /// Steps count from when the scheduler has excluded the adapters that slow them down.
     #[must_use]
     pub fn settled(self) -> Self {
-        Self { exclusion: Exclusion::Settled, ..self }
+        Self { exclusion: SlowAdapters::Settled, ..self }
     }
 
     /// Notes all work of the last step.
@@ -214,7 +214,7 @@ impl Trial {
     ///
     /// # Errors
     /// If an adapter has not enough memory, or fails.
-    pub fn run(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Vec<Timed>> {
+    pub fn run(&self, adapters: &[AdapterSpec], rows: u32) -> Result<Vec<TimedStep>> {
         Ok(self.steps(adapters, rows)?.counted)
     }
 
@@ -256,7 +256,7 @@ impl Trial {
         Ok(Ran { kinds: steps.into_iter().map(|(steps, _)| steps).collect(), network_ms })
     }
 
-    fn prepared(&self, machine: &TrialMachine, rows: u32) -> Result<Prepared> {
+    fn prepared(&self, machine: &TrialMachine, rows: u32) -> Result<PreparedMachine> {
         let capacities = self.capacities(&machine.adapters, rows)?;
         let skeleton = self.skeleton(&capacities, rows);
         let machine = Machine {
@@ -265,19 +265,20 @@ impl Trial {
             // The host goes over the skeleton's few values: it is slower by as much as they are fewer.
             bytes_per_ms: machine.host_gb_s * 1e6 / skeleton.scale,
         };
-        Ok(Prepared { machine, capacities, skeleton })
+        Ok(PreparedMachine { machine, capacities, skeleton })
     }
 
     /// The steps of one machine, and the network's milliseconds in each of them. It has as many rows as the one of its kind that
     /// has most.
     async fn train(&self, seat: Seat, network_ms: &dyn Fn() -> f64, rows: u32) -> Result<(Steps, f64)> {
-        let Seat { prepared: Prepared { capacities, skeleton, .. }, adapters, opener, clock, group, ranks } = seat;
+        let Seat { prepared: PreparedMachine { capacities, skeleton, .. }, adapters, opener, clock, group, ranks } =
+            seat;
         let Skeleton { plan, layout, stages, .. } = skeleton;
         let is_staged = !stages.is_empty();
         let (warm_up, counted) = match self.exclusion {
             _ if is_staged => (STAGED_WARM_UP, STAGED_COUNTED),
-            Exclusion::Refused => (WARM_UP, COUNTED),
-            Exclusion::Settled => (settling_steps(adapters.len()), COUNTED),
+            SlowAdapters::Refused => (WARM_UP, COUNTED),
+            SlowAdapters::Settled => (settling_steps(adapters.len()), COUNTED),
         };
         let mut splitter = Splitter::new(SplitMode::Learned, group.size(), fewest_rows(&plan))?;
         let mut scheduler = Scheduler::for_plan(plan, stages, layout, &self.objective)
@@ -293,7 +294,7 @@ impl Trial {
             .processes(group.clone())
             .open()
             .await?;
-        if self.exclusion == Exclusion::Refused {
+        if self.exclusion == SlowAdapters::Refused {
             scheduler.keep_all();
         }
         let (mut steps, mut before_ms) = (Steps::default(), 0.0);

@@ -14,24 +14,24 @@ pub(super) type Actor = Box<dyn FnOnce() -> LocalTask + Send>;
 /// The virtual runtime of a host in a [`World`](super::world::World). All hosts share one clock.
 #[derive(Clone)]
 pub struct Virtual {
-    shared: Arc<Shared>,
-    host: Arc<Host>,
+    shared: Arc<SharedTime>,
+    host: Arc<VirtualHost>,
 }
 
-struct Shared {
+struct SharedTime {
     time: Mutex<Time>,
     spawned: Mutex<Vec<Actor>>,
 }
 
 /// A machine.
-struct Host {
+struct VirtualHost {
     /// Speed at which it goes over its memory.
     bytes_per_ms: f64,
     /// Time until which it goes over its memory, and its actors wait.
     busy_until_ms: Mutex<f64>,
 }
 
-impl Host {
+impl VirtualHost {
     fn new(bytes_per_ms: f64) -> Arc<Self> {
         Arc::new(Self { bytes_per_ms, busy_until_ms: Mutex::default() })
     }
@@ -53,12 +53,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Virtual {
     pub(super) fn new(bytes_per_ms: f64) -> Self {
         let (time, spawned) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { time, spawned }), host: Host::new(bytes_per_ms) }
+        Self { shared: Arc::new(SharedTime { time, spawned }), host: VirtualHost::new(bytes_per_ms) }
     }
 
     /// Another host with the same clock.
     pub(super) fn another_host(&self, bytes_per_ms: f64) -> Self {
-        Self { shared: self.shared.clone(), host: Host::new(bytes_per_ms) }
+        Self { shared: self.shared.clone(), host: VirtualHost::new(bytes_per_ms) }
     }
 
     /// Actors that were spawned and never run.
@@ -95,7 +95,7 @@ impl Runtime for Virtual {
         let mut time = lock(&self.shared.time);
         time.n_timers += 1;
         let key = ((now_ms + ms.max(0.0)).to_bits(), time.n_timers);
-        Box::pin(Sleep { shared: self.shared.clone(), key })
+        Box::pin(VirtualSleep { shared: self.shared.clone(), key })
     }
 
     fn spawn(&self, _name: &str, actor: Actor) {
@@ -109,12 +109,12 @@ impl Runtime for Virtual {
     }
 }
 
-struct Sleep {
-    shared: Arc<Shared>,
+struct VirtualSleep {
+    shared: Arc<SharedTime>,
     key: (u64, u64),
 }
 
-impl Future for Sleep {
+impl Future for VirtualSleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -127,7 +127,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for VirtualSleep {
     fn drop(&mut self) {
         lock(&self.shared.time).timers.remove(&self.key);
     }

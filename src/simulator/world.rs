@@ -43,12 +43,12 @@ pub struct World {
     runtime: Virtual,
     adapters: Vec<Arc<SimulatedAdapter>>,
     tasks: Vec<Option<LocalTask>>,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyTasks>,
 }
 
 /// Tasks that are ready, in the order in which they were woken.
 #[derive(Default)]
-struct Ready {
+struct ReadyTasks {
     queue: Mutex<VecDeque<usize>>,
 }
 
@@ -56,7 +56,7 @@ struct Ready {
 struct Waking {
     task: usize,
     is_queued: AtomicBool,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyTasks>,
 }
 
 impl Wake for Waking {

@@ -1,7 +1,7 @@
 //! A model in stages, as the simulator predicts it, for the page.
 
 use manyhands::Placement;
-use manyhands::placer::rig::Pipeline;
+use manyhands::placer::rig::StagedRig;
 use manyhands::scheduler::timeline::{Activity, Lane, Span};
 use manyhands::simulator::Staged;
 use manyhands_engine::plan::Pass;
@@ -66,8 +66,8 @@ pub struct Pipelined {
     bricks: Vec<Brick>,
 }
 
-impl From<&Pipeline> for Pipelined {
-    fn from(Pipeline { rig, staged, step }: &Pipeline) -> Self {
+impl From<&StagedRig> for Pipelined {
+    fn from(StagedRig { rig, staged, step }: &StagedRig) -> Self {
         Self {
             adapters: rig.adapters.iter().map(|spec| spec.name.clone()).collect(),
             placement: rig.placement.clone(),
