@@ -17,13 +17,13 @@ const SLOWER: f64 = 3.0;
 const SETTLING: usize = 10;
 
 /// Rows, and the median milliseconds that they take.
-type Curve = Vec<(f64, f64)>;
+type ScalingCurve = Vec<(f64, f64)>;
 
 /// An adapter's busy times, alone, at several sizes up to the batch's.
-async fn curve(member: &RigAdapter, workload: &Workload) -> Curve {
+async fn curve(member: &RigAdapter, workload: &Workload) -> ScalingCurve {
     let alone = std::slice::from_ref(member);
     let mut rig = BenchRig::open(workload, alone, SplitMode::Learned, workload.batch_size).await.unwrap();
-    let mut points = Curve::new();
+    let mut points = ScalingCurve::new();
     let sizes = [8_u16, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256];
     for rows in sizes.into_iter().filter(|rows| u32::from(*rows) <= workload.batch_size) {
         let batch = synthetic(workload, u32::from(rows)).unwrap();
@@ -37,14 +37,14 @@ async fn curve(member: &RigAdapter, workload: &Workload) -> Curve {
 }
 
 /// Milliseconds of any number of rows, on the straight line between the two points around it.
-fn ms_at(curve: &Curve, rows: f64) -> f64 {
+fn ms_at(curve: &ScalingCurve, rows: f64) -> f64 {
     let pair = curve.windows(2).find(|pair| rows <= pair[1].0).unwrap_or(&curve[curve.len() - 2..]);
     let slope = (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0);
     pair[0].1 + slope * (rows - pair[0].0)
 }
 
 /// Rows of the first of two adapters with which both end together, the first being slowed down by a factor.
-fn ideal(factor: f64, first: &Curve, second: &Curve, batch_rows: f64) -> f64 {
+fn ideal(factor: f64, first: &ScalingCurve, second: &ScalingCurve, batch_rows: f64) -> f64 {
     let (mut least, mut most) = (0.0, batch_rows);
     for _ in 0..50 {
         let rows = f64::midpoint(least, most);

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::machine::{Cost, HostCopy, Peaks, Probe, peaks, probes, product, product_params};
-use super::report::{About, Report, ms, table};
+use super::machine::{HostCopy, Peaks, TimedCase, WorkAmount, peaks, probes, product, product_params};
+use super::report::{BenchReport, Conditions, ms, table};
 use super::rig::RigAdapter;
 #[cfg(feature = "gpu")]
 use manyhands_engine::adapters::gpu::{Checks, Direct, Launch};
@@ -80,13 +80,16 @@ pub struct KernelSettings {
 ///
 /// # Errors
 /// If no kernel has the name, or an adapter fails.
-pub async fn measure(settings: &KernelSettings, mut progress: impl FnMut(&str)) -> Result<Report<Kernels>> {
+pub async fn measure(settings: &KernelSettings, mut progress: impl FnMut(&str)) -> Result<BenchReport<Kernels>> {
     let mut adapters = Vec::new();
     for info in &settings.adapters {
         adapters.push(measure_adapter(settings, info, &mut progress).await?);
     }
     let members: Vec<RigAdapter> = settings.adapters.iter().cloned().map(RigAdapter::from).collect();
-    Ok(Report { about: About::new("kernels", &members, settings.rounds), measured: Kernels { kernels: adapters } })
+    Ok(BenchReport {
+        about: Conditions::new("kernels", &members, settings.rounds),
+        measured: Kernels { kernels: adapters },
+    })
 }
 
 async fn measure_adapter(
@@ -102,7 +105,7 @@ async fn measure_adapter(
     let mut bench = Bench::open(info).await?;
     wanted.retain(|probe| bench.is_able(probe));
     let of_peaks = probes(info);
-    let all: Vec<&Probe> = of_peaks.iter().chain(&wanted).collect();
+    let all: Vec<&TimedCase> = of_peaks.iter().chain(&wanted).collect();
     let (mut times, mut host) = (vec![Vec::new(); all.len()], HostCopy::default());
     let begin_ms = system().now_ms();
     for round in 0..settings.rounds {
@@ -117,9 +120,10 @@ async fn measure_adapter(
             host.turn();
         }
     }
-    let timed: Vec<(Cost, f64)> = all.iter().zip(times).map(|(probe, times)| (probe.cost, median(times))).collect();
+    let timed: Vec<(WorkAmount, f64)> =
+        all.iter().zip(times).map(|(probe, times)| (probe.cost, median(times))).collect();
     let (of_peaks, of_wanted) = timed.split_at(of_peaks.len());
-    let products = of_wanted.iter().filter(|(cost, _)| matches!(cost, Cost::Flops(_)));
+    let products = of_wanted.iter().filter(|(cost, _)| matches!(cost, WorkAmount::Flops(_)));
     let fastest = products.map(|(cost, ms)| cost.rate(*ms)).fold(0.0, f64::max);
     let peaks = peaks(info, &host, of_peaks, fastest);
     let kernels = wanted.iter().zip(of_wanted).map(|(probe, (_, ms))| Timed::new(info, probe, *ms, &peaks)).collect();
@@ -134,11 +138,11 @@ fn unknown(only: &str, info: &Info) -> Error {
 }
 
 impl Timed {
-    fn new(info: &Info, probe: &Probe, ms: f64, peaks: &Peaks) -> Self {
+    fn new(info: &Info, probe: &TimedCase, ms: f64, peaks: &Peaks) -> Self {
         let rate = probe.cost.rate(ms);
         let (gflop_per_s, gb_s, peak) = match probe.cost {
-            Cost::Flops(_) => (Some(rate), None, peaks.gflop_per_s),
-            Cost::Bytes(_) => (None, Some(rate), peaks.copy_gb_s),
+            WorkAmount::Flops(_) => (Some(rate), None, peaks.gflop_per_s),
+            WorkAmount::Bytes(_) => (None, Some(rate), peaks.copy_gb_s),
         };
         let is_cut = probe.kernel.is_tiled() && info.kind != Kind::Cpu;
         let tile = is_cut.then(|| name(probe.tile));
@@ -285,7 +289,7 @@ impl Bench {
 
     /// Whether the adapter can compute a product with this tile.
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the host cuts no product into tiles"))]
-    fn is_able(&self, probe: &Probe) -> bool {
+    fn is_able(&self, probe: &TimedCase) -> bool {
         match self {
             Self::Host => true,
             #[cfg(feature = "gpu")]
@@ -294,7 +298,7 @@ impl Bench {
     }
 
     /// Milliseconds of a kernel: the mean of as many calls as take some time.
-    async fn time(&mut self, probe: &Probe) -> Result<f64> {
+    async fn time(&mut self, probe: &TimedCase) -> Result<f64> {
         let (inputs, outputs) = (probe.case.input_values(), probe.case.output_values());
         match self {
             Self::Host => Ok(time_on_host(probe, &inputs, outputs)),
@@ -324,7 +328,7 @@ fn repeats(once_ms: f64) -> u32 {
     (LONG_MS / once_ms.max(1e-6)).ceil().clamp(1.0, f64::from(MOST)) as u32
 }
 
-fn time_on_host(probe: &Probe, inputs: &[Vec<f32>], mut outputs: Vec<Vec<f32>>) -> f64 {
+fn time_on_host(probe: &TimedCase, inputs: &[Vec<f32>], mut outputs: Vec<Vec<f32>>) -> f64 {
     let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
     let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
     let call = Call { params: &probe.case.params, constants: &probe.case.constants, inputs: &inputs };
@@ -344,15 +348,16 @@ fn time_on_host(probe: &Probe, inputs: &[Vec<f32>], mut outputs: Vec<Vec<f32>>) 
 }
 
 /// Probes of an adapter: every tile that can compute a product, on a GPU.
-fn benched(info: &Info) -> Vec<Probe> {
+fn benched(info: &Info) -> Vec<TimedCase> {
     let mut probes = Vec::new();
     for (kernel, case, bytes) in kernels(info) {
         let tiles: Vec<Tile> = match info.kind {
             Kind::Cpu => vec![Tile::Registers],
             _ => kernel.tiles().iter().copied().filter(|tile| tile.is_able(case.grid, &case.constants)).collect(),
         };
-        let cost = product_flops(kernel, &case.params, &case.constants).map_or(Cost::Bytes(bytes), Cost::Flops);
-        probes.extend(tiles.into_iter().map(|tile| Probe { kernel, tile, case: case.clone(), cost }));
+        let cost =
+            product_flops(kernel, &case.params, &case.constants).map_or(WorkAmount::Bytes(bytes), WorkAmount::Flops);
+        probes.extend(tiles.into_iter().map(|tile| TimedCase { kernel, tile, case: case.clone(), cost }));
     }
     probes
 }

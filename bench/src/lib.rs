@@ -32,7 +32,7 @@ use manyhands_engine::plan::{BatchStatistics, GradientCompression};
 
 /// Settings of a measurement: models, adapters, number of runs.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct BenchSettings {
     /// The adapters, in the order in which they join.
     pub members: Vec<RigAdapter>,
     /// Names of models.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub micro_batches: u32,
 }
 
-impl Settings {
+impl BenchSettings {
     /// Each model, one after the other, with its batch size.
     ///
     /// # Errors

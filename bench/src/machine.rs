@@ -98,23 +98,23 @@ const COPIED: u32 = 1 << 24;
 const CHAINED: [u32; 2] = [1 << 16, 1 << 10];
 
 /// A case and its amount of work, to be timed in alternation with others.
-pub(super) struct Probe {
+pub(super) struct TimedCase {
     pub kernel: &'static Kernel,
     pub tile: Tile,
     pub case: Case,
-    pub cost: Cost,
+    pub cost: WorkAmount,
 }
 
 /// Unit by which a kernel is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cost {
+pub enum WorkAmount {
     /// Multiplications and additions.
     Flops(f64),
     /// Bytes read and written.
     Bytes(f64),
 }
 
-impl Cost {
+impl WorkAmount {
     /// Rate in 10⁹ per second, for a time in milliseconds.
     pub fn rate(self, ms: f64) -> f64 {
         let (Self::Flops(amount) | Self::Bytes(amount)) = self;
@@ -136,15 +136,15 @@ pub struct Peaks {
 }
 
 /// Probes of an adapter's peaks: those of bandwidth, then those of arithmetic.
-pub(super) fn probes(info: &Info) -> Vec<Probe> {
-    let probe = |kernel, case, cost| Probe { kernel, tile: Tile::Registers, case, cost };
+pub(super) fn probes(info: &Info) -> Vec<TimedCase> {
+    let probe = |kernel, case, cost| TimedCase { kernel, tile: Tile::Registers, case, cost };
     if info.kind == Kind::Cpu {
         return [512, 1024].map(|n| probe(&dense::FORWARD, product([n; 3]), product_cost([n; 3]))).into();
     }
-    let bytes = Cost::Bytes(8.0 * f64::from(COPIED));
+    let bytes = WorkAmount::Bytes(8.0 * f64::from(COPIED));
     let scalar = Case { params: vec![COPIED], grid: Grid::Elements(COPIED.into()), ..copy_case(COPIED) };
     let [len, rounds] = CHAINED;
-    let flops = Cost::Flops(f64::from(len) * f64::from(rounds) * FLOPS_OF_ROUND);
+    let flops = WorkAmount::Flops(f64::from(len) * f64::from(rounds) * FLOPS_OF_ROUND);
     vec![
         probe(&add::COPY, scalar, bytes),
         probe(&COPY, copy_case(COPIED), bytes),
@@ -153,11 +153,11 @@ pub(super) fn probes(info: &Info) -> Vec<Probe> {
 }
 
 /// The peaks from the median times of [`probes`], and the fastest product that was measured beside them.
-pub(super) fn peaks(info: &Info, host: &HostCopy, timed: &[(Cost, f64)], product_gflop_per_s: f64) -> Peaks {
-    let best = |is_wanted: fn(Cost) -> bool| {
+pub(super) fn peaks(info: &Info, host: &HostCopy, timed: &[(WorkAmount, f64)], product_gflop_per_s: f64) -> Peaks {
+    let best = |is_wanted: fn(WorkAmount) -> bool| {
         timed.iter().filter(|(cost, _)| is_wanted(*cost)).map(|(cost, ms)| cost.rate(*ms)).fold(0.0, f64::max)
     };
-    let arithmetic = best(|cost| matches!(cost, Cost::Flops(_)));
+    let arithmetic = best(|cost| matches!(cost, WorkAmount::Flops(_)));
     let computed_by = match info.kind {
         Kind::Cpu => "the fastest product, on all threads",
         _ if product_gflop_per_s > arithmetic => "the fastest product, which is faster than chains of multiply-adds",
@@ -165,7 +165,7 @@ pub(super) fn peaks(info: &Info, host: &HostCopy, timed: &[(Cost, f64)], product
     };
     let (copy_gb_s, copied_by) = match info.kind {
         Kind::Cpu => (host.gb_s(), "all threads"),
-        _ => (best(|cost| matches!(cost, Cost::Bytes(_))), "a kernel"),
+        _ => (best(|cost| matches!(cost, WorkAmount::Bytes(_))), "a kernel"),
     };
     Peaks { copy_gb_s, copied_by, gflop_per_s: arithmetic.max(product_gflop_per_s), computed_by }
 }
@@ -186,8 +186,8 @@ pub(super) fn product_params([m, n, k]: [u32; 3]) -> dense::Params {
     dense::Params { m, n, k, a_offset: 0, a_stride: k, b_offset: 0, b_stride: n, y_offset: 0, y_stride: n, splits: 1 }
 }
 
-fn product_cost(sizes: [u32; 3]) -> Cost {
-    Cost::Flops(2.0 * sizes.map(f64::from).iter().product::<f64>())
+fn product_cost(sizes: [u32; 3]) -> WorkAmount {
+    WorkAmount::Flops(2.0 * sizes.map(f64::from).iter().product::<f64>())
 }
 
 /// Elements that one task copies.
@@ -222,7 +222,7 @@ impl HostCopy {
 
     /// Bytes read and written in 10⁹ a second, the median of all turns.
     pub fn gb_s(&self) -> f64 {
-        Cost::Bytes(8.0 * f64::from(COPIED)).rate(median(self.times.iter().copied()))
+        WorkAmount::Bytes(8.0 * f64::from(COPIED)).rate(median(self.times.iter().copied()))
     }
 }
 

@@ -10,7 +10,7 @@ use manyhands_engine::table::Table;
 
 /// On what something was measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct About {
+pub struct Conditions {
     /// Kind of measurement: `kernels`, `steps` or `scaling`.
     pub bench: &'static str,
     /// Version of this crate.
@@ -27,7 +27,7 @@ pub struct About {
     pub rounds: u32,
 }
 
-impl About {
+impl Conditions {
     /// This machine, with some of its adapters.
     pub fn new(bench: &'static str, adapters: &[RigAdapter], rounds: u32) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl About {
     }
 }
 
-impl Display for About {
+impl Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bench, version, build, system, threads, adapters, rounds } = self;
         writeln!(f, "manyhands {version} ({build}), bench {bench}, {system}, {threads} threads, {rounds} rounds")?;
@@ -61,16 +61,16 @@ impl Display for About {
 
 /// A measurement with its conditions.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report<M> {
+pub struct BenchReport<M> {
     /// Conditions.
     #[serde(flatten)]
-    pub about: About,
+    pub about: Conditions,
     /// Results.
     #[serde(flatten)]
     pub measured: M,
 }
 
-impl<M: Serialize> Report<M> {
+impl<M: Serialize> BenchReport<M> {
     /// The report as JSON.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl<M: Serialize> Report<M> {
     }
 }
 
-impl<M: Display> Display for Report<M> {
+impl<M: Display> Display for BenchReport<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.about.fmt(f)?;
         self.measured.fmt(f)

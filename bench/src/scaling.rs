@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::Settings;
-use super::report::{About, Report, ms, table};
+use super::BenchSettings;
+use super::report::{BenchReport, Conditions, ms, table};
 use super::rig::{BenchRig, Data, Opening, RigAdapter, Sample, Source, Turn, distinct, name};
 use super::workloads::Workload;
 use manyhands::scheduler::split::{SplitMode, Splitter};
@@ -17,16 +17,16 @@ use manyhands_engine::timing::{median, per_second, quartiles};
 
 /// Scaling of some models.
 #[derive(Clone, Debug, Serialize)]
-pub struct Scaling {
+pub struct MeasuredScaling {
     /// Source of the rows.
     pub data: Data,
     /// Each model.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<ScalingCurve>,
 }
 
 /// Scaling of a model over the adapters, in their order.
 #[derive(Clone, Debug, Serialize)]
-pub struct Curve {
+pub struct ScalingCurve {
     /// The model's name.
     pub model: &'static str,
     /// The model in words.
@@ -38,9 +38,9 @@ pub struct Curve {
     /// Each adapter alone, with that batch.
     pub alone: Vec<Alone>,
     /// A constant batch for any number of adapters.
-    pub strong: Vec<Point>,
+    pub strong: Vec<ScalingPoint>,
     /// The batch grows with the number of adapters.
-    pub weak: Vec<Point>,
+    pub weak: Vec<ScalingPoint>,
 }
 
 /// An adapter for itself.
@@ -56,7 +56,7 @@ pub struct Alone {
 
 /// The first adapters together.
 #[derive(Clone, Debug, Serialize)]
-pub struct Point {
+pub struct ScalingPoint {
     /// Number of adapters.
     pub n_adapters: usize,
     /// Rows of a batch.
@@ -89,7 +89,7 @@ pub enum ScalingKind {
 
 /// A part of a measurement that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct ScalingPart {
     /// Whether the batch is constant or grows.
     pub scaling: ScalingKind,
     /// Number of adapters; for adapters alone, the index.
@@ -101,7 +101,7 @@ pub struct Part {
 }
 
 /// A model that 1 to N adapters train.
-pub struct Job<'a> {
+pub struct ScalingJob<'a> {
     /// Opener of the adapters.
     pub opening: Opening,
     /// Trained model. Its batch size is that of one adapter if the batch grows.
@@ -120,11 +120,11 @@ pub struct Job<'a> {
 ///
 /// # Errors
 /// If a model is unknown, a split does not go with the adapters, or an adapter fails.
-pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Result<Report<Scaling>> {
+pub async fn measure(settings: &BenchSettings, mut progress: impl FnMut(&str)) -> Result<BenchReport<MeasuredScaling>> {
     let mut curves = Vec::new();
     for workload in settings.workloads()? {
         let workload = &workload?;
-        let job = Job {
+        let job = ScalingJob {
             opening: Opening::default(),
             workload,
             members: &settings.members,
@@ -133,7 +133,7 @@ pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Res
             turns: settings.turns().collect(),
         };
         let rounds = job.turns.len();
-        let tell = |Part { done, total, .. }: Part| {
+        let tell = |ScalingPart { done, total, .. }: ScalingPart| {
             let per_round = total / rounds;
             if done % per_round == 0 {
                 progress(&format!("{}: round {} of {rounds}", workload.name, done / per_round + 1));
@@ -142,11 +142,11 @@ pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Res
         };
         curves.extend(job.measure(tell).await?);
     }
-    let about = About::new("scaling", &settings.members, settings.rounds);
-    Ok(Report { about, measured: Scaling { data: settings.data, curves } })
+    let about = Conditions::new("scaling", &settings.members, settings.rounds);
+    Ok(BenchReport { about, measured: MeasuredScaling { data: settings.data, curves } })
 }
 
-impl Job<'_> {
+impl ScalingJob<'_> {
     /// Measures 1 to N adapters, with a constant batch and with a growing one. All alternate; what is in the list
     /// twice is measured alone once.
     ///
@@ -155,13 +155,13 @@ impl Job<'_> {
     ///
     /// # Errors
     /// If the split does not go with the adapters, or an adapter fails.
-    pub async fn measure(&self, mut begin: impl FnMut(Part) -> ControlFlow<()>) -> Result<Option<Curve>> {
+    pub async fn measure(&self, mut begin: impl FnMut(ScalingPart) -> ControlFlow<()>) -> Result<Option<ScalingCurve>> {
         Splitter::new(self.split.clone(), self.members.len(), 1)?;
         let (mut alone, mut together) = self.groups()?;
         let (mut rigs, mut rig): (Vec<Option<BenchRig>>, _) = (alone.iter().map(|_| None).collect(), None);
         let (mut done, total) = (0, self.turns.len() * (alone.len() + together.len()));
-        let mut is_cancelled = |group: &Group| {
-            let part = Part { scaling: group.scaling, n_adapters: group.number, done, total };
+        let mut is_cancelled = |group: &RigPart| {
+            let part = ScalingPart { scaling: group.scaling, n_adapters: group.number, done, total };
             done += 1;
             begin(part).is_break()
         };
@@ -187,11 +187,11 @@ impl Job<'_> {
     }
 
     /// Each adapter alone; and the first 2 to N together, with the batch of one and with a larger one.
-    fn groups(&self) -> Result<(Vec<Group>, Vec<Group>)> {
+    fn groups(&self) -> Result<(Vec<RigPart>, Vec<RigPart>)> {
         let rows = self.workload.batch_size;
         let group = |scaling, number: usize, members: &[RigAdapter], rows| {
             let source = Source::new(self.workload, self.data, rows)?;
-            Ok(Group { scaling, number, members: members.to_vec(), rows, source, samples: Vec::new() })
+            Ok(RigPart { scaling, number, members: members.to_vec(), rows, source, samples: Vec::new() })
         };
         let alone = (1..)
             .zip(distinct(self.members))
@@ -219,11 +219,11 @@ impl Job<'_> {
         Ok(rig.insert(opened))
     }
 
-    fn curve(&self, alone: &[Group], together: &[Group]) -> Curve {
+    fn curve(&self, alone: &[RigPart], together: &[RigPart]) -> ScalingCurve {
         // An adapter that is listed twice was measured once.
         let speed = |member: &RigAdapter| {
             let group = alone.iter().find(|group| group.members[0] == *member);
-            let (step_ms, samples_per_s) = group.map_or((0.0, 0.0), Group::speed);
+            let (step_ms, samples_per_s) = group.map_or((0.0, 0.0), RigPart::speed);
             Alone { name: name(std::slice::from_ref(member)), step_ms, samples_per_s }
         };
         let each: Vec<Alone> = self.members.iter().map(speed).collect();
@@ -232,7 +232,7 @@ impl Job<'_> {
             let groups = alone.first().into_iter().chain(together.iter().filter(|group| group.scaling == kind));
             groups.map(|group| group.point(ideal(group.members.len()))).collect()
         };
-        Curve {
+        ScalingCurve {
             model: self.workload.name,
             about: self.workload.about,
             parameters: self.workload.model.n_parameters(),
@@ -245,7 +245,7 @@ impl Job<'_> {
 }
 
 /// The first adapters of a rig, with batches of a size of their own.
-struct Group {
+struct RigPart {
     scaling: ScalingKind,
     number: usize,
     members: Vec<RigAdapter>,
@@ -254,7 +254,7 @@ struct Group {
     samples: Vec<Sample>,
 }
 
-impl Group {
+impl RigPart {
     async fn turn(&mut self, turn: Turn, rig: &mut BenchRig) -> Result<()> {
         rig.scheduler.limit_active(self.members.len());
         rig.turn(&mut self.source, turn).await?;
@@ -268,9 +268,9 @@ impl Group {
         (step_ms, per_second(u64::from(self.rows), step_ms))
     }
 
-    fn point(&self, ideal_samples_per_s: f64) -> Point {
+    fn point(&self, ideal_samples_per_s: f64) -> ScalingPoint {
         let (step_ms, samples_per_s) = self.speed();
-        Point {
+        ScalingPoint {
             n_adapters: self.members.len(),
             batch_size: self.rows,
             shares: self.samples.last().map_or(Vec::new(), Sample::shares),
@@ -283,15 +283,16 @@ impl Group {
     }
 }
 
-impl Curve {
+impl ScalingCurve {
     /// Prediction of a simulation as a measurement. Adapters that are slowed down have other names here.
     pub fn report(self, adapters: Vec<String>) -> simulator::Report {
-        let points = |points: Vec<Point>| {
-            let point = |Point { n_adapters, batch_size, mut shares, step_ms, samples_per_s, efficiency, .. }| {
-                let (rows_per_s, limit) = (samples_per_s, String::new());
-                shares.resize(n_adapters, 0);
-                simulator::Point { n_adapters, batch_size, shares, step_ms, rows_per_s, efficiency, limit }
-            };
+        let points = |points: Vec<ScalingPoint>| {
+            let point =
+                |ScalingPoint { n_adapters, batch_size, mut shares, step_ms, samples_per_s, efficiency, .. }| {
+                    let (rows_per_s, limit) = (samples_per_s, String::new());
+                    shares.resize(n_adapters, 0);
+                    simulator::Point { n_adapters, batch_size, shares, step_ms, rows_per_s, efficiency, limit }
+                };
             points.into_iter().map(point).collect()
         };
         let (strong, weak) = (points(self.strong), points(self.weak));
@@ -299,7 +300,7 @@ impl Curve {
     }
 }
 
-impl fmt::Display for Scaling {
+impl fmt::Display for MeasuredScaling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for curve in &self.curves {
             writeln!(
@@ -322,7 +323,7 @@ impl fmt::Display for Scaling {
     }
 }
 
-fn points(points: &[Point]) -> Table {
+fn points(points: &[ScalingPoint]) -> Table {
     let header = ["adapters", "batch", "step ms", "samples/s", "ideal", "efficiency", "rows of each"];
     let rows = points.iter().map(|point| {
         let shares: Vec<String> = point.shares.iter().map(ToString::to_string).collect();

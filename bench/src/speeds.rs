@@ -16,7 +16,7 @@ const COUNTED: u32 = 12;
 
 /// Results of a run on real adapters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredSpeeds {
     /// The adapters as a rig: lines of time over rows, bandwidths of weights and host.
     pub rig: RigConfig,
     /// Milliseconds of a training step of all of them together: the median of some steps, between the two times at which
@@ -33,7 +33,7 @@ pub struct Measured {
 ///
 /// # Errors
 /// If an adapter can't be opened, or fails.
-pub async fn measure(opening: &Opening, workload: &Workload, members: &[RigAdapter]) -> Result<Measured> {
+pub async fn measure(opening: &Opening, workload: &Workload, members: &[RigAdapter]) -> Result<MeasuredSpeeds> {
     let batch_size = workload.batch_size;
     let mut source = Source::new(workload, Data::Synthetic, batch_size)?;
     let mut rig = opening.rig(workload, members, SplitMode::Learned, batch_size).await?;
@@ -55,7 +55,7 @@ pub async fn measure(opening: &Opening, workload: &Workload, members: &[RigAdapt
         model: Some(workload.model.config()),
         ..RigConfig::default()
     };
-    Ok(Measured { rig, step_ms })
+    Ok(MeasuredSpeeds { rig, step_ms })
 }
 
 fn host(samples: &[Sample]) -> HostSpec {

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Settings;
+use super::BenchSettings;
 use super::machine::HostCopy;
-use super::report::{About, Report, ms, table};
+use super::report::{BenchReport, Conditions, ms, table};
 use super::rig::{BenchRig, Data, DeviceCounts, Sample, Source, distinct};
 use super::workloads::Workload;
 use manyhands::scheduler::ShardReport;
@@ -18,7 +18,7 @@ use manyhands_engine::timing::{median, per_second};
 
 /// Training steps of some models.
 #[derive(Clone, Debug, Serialize)]
-pub struct Steps {
+pub struct MeasuredSteps {
     /// Source of the rows.
     pub data: Data,
     /// Bandwidth of copies in the host's memory, read and written bytes, all threads.
@@ -104,18 +104,18 @@ pub struct AdapterSteps {
 ///
 /// # Errors
 /// If a model is unknown, or an adapter fails.
-pub async fn measure(settings: &Settings, mut progress: impl FnMut(&str)) -> Result<Report<Steps>> {
+pub async fn measure(settings: &BenchSettings, mut progress: impl FnMut(&str)) -> Result<BenchReport<MeasuredSteps>> {
     let (mut rigs, mut host) = (Vec::new(), HostCopy::default());
     for workload in settings.workloads()? {
         rigs.extend(measure_model(settings, &workload?, &mut host, &mut progress).await?);
     }
     let host_copy_gb_s = host.gb_s();
-    let about = About::new("steps", &settings.members, settings.rounds);
-    Ok(Report { about, measured: Steps { data: settings.data, host_copy_gb_s, rigs } })
+    let about = Conditions::new("steps", &settings.members, settings.rounds);
+    Ok(BenchReport { about, measured: MeasuredSteps { data: settings.data, host_copy_gb_s, rigs } })
 }
 
 async fn measure_model(
-    settings: &Settings,
+    settings: &BenchSettings,
     workload: &Workload,
     host: &mut HostCopy,
     progress: &mut impl FnMut(&str),
@@ -223,7 +223,7 @@ fn adapters(rig: &BenchRig) -> Vec<AdapterSteps> {
     each.collect()
 }
 
-impl fmt::Display for Steps {
+impl fmt::Display for MeasuredSteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = match self.data {
             Data::Synthetic => "one batch, made before the first step",

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use crate::plot;
 use clap::{Args, Subcommand, ValueEnum};
 use manyhands::{BatchStatistics, GradientCompression, Result, SplitMode};
-use manyhands_bench::report::Report;
+use manyhands_bench::report::BenchReport;
 use manyhands_bench::rig::{Data, RigAdapter};
-use manyhands_bench::{Settings, kernels, scaling, steps};
+use manyhands_bench::{BenchSettings, kernels, scaling, steps};
 use manyhands_engine::files::{self, FileKind};
 use serde::Serialize;
 
@@ -166,7 +166,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             };
             let micro_batches = *micro_batches;
             let more = settings(common, training)?;
-            let settings = Settings { gradient_compression, batch_statistics, micro_batches, ..more };
+            let settings = BenchSettings { gradient_compression, batch_statistics, micro_batches, ..more };
             let report = pollster::block_on(steps::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
@@ -185,7 +185,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
     }
 }
 
-fn settings(common: &Common, training: &Training) -> Result<Settings> {
+fn settings(common: &Common, training: &Training) -> Result<BenchSettings> {
     let chosen = adapters::choose(common.adapters.adapters.as_deref(), None)?;
     check_throttles(&training.throttle, chosen.len())?;
     let mut members: Vec<RigAdapter> = chosen.into_iter().map(RigAdapter::from).collect();
@@ -196,7 +196,7 @@ fn settings(common: &Common, training: &Training) -> Result<Settings> {
         DataOption::Synthetic => Data::Synthetic,
         DataOption::Loaded => Data::Loaded,
     };
-    Ok(Settings {
+    Ok(BenchSettings {
         members,
         models: training.models.clone(),
         rounds: common.rounds,
@@ -227,7 +227,7 @@ fn prepare_files(written: &[(&Path, FileKind)]) -> Result<()> {
     })
 }
 
-fn show<M: Serialize + Display>(report: &Report<M>, common: &Common, terminal: &Terminal) -> Result<()> {
+fn show<M: Serialize + Display>(report: &BenchReport<M>, common: &Common, terminal: &Terminal) -> Result<()> {
     terminal.report(report);
     common.json.as_deref().map_or(Ok(()), |file| write(file, FileKind::Report, &report.json()?))
 }

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 
 use manyhands::error::{Error, Result};
 use manyhands::files::PICTURE_MARK;
-use manyhands_bench::scaling::{Curve, Point, Scaling};
+use manyhands_bench::scaling::{MeasuredScaling, ScalingCurve, ScalingPoint};
 
 /// Size of the picture of one model.
 const WIDTH: u32 = 720;
@@ -22,7 +22,7 @@ const WEAK: RGBColor = RGBColor(196, 92, 24);
 ///
 /// # Errors
 /// If there is no model, or the picture can't be drawn.
-pub fn svg(scaling: &Scaling) -> Result<String> {
+pub fn svg(scaling: &MeasuredScaling) -> Result<String> {
     let n_curves = u32::try_from(scaling.curves.len()).unwrap_or(0);
     if n_curves == 0 {
         return Err(refused("there is nothing to draw"));
@@ -45,10 +45,10 @@ fn refused(problem: impl Display) -> Error {
 }
 
 /// Function that gives the drawn value of a point.
-type Value = fn(&Point) -> f64;
+type Value = fn(&ScalingPoint) -> f64;
 
 #[allow(clippy::cast_precision_loss, reason = "few adapters")]
-fn draw(curve: &Curve, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> {
+fn draw(curve: &ScalingCurve, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> {
     let ideal: Value = |point| point.ideal_samples_per_s;
     let measured: Value = |point| point.samples_per_s;
     let series = [

@@ -10,9 +10,9 @@ use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::simulator::RigConfig;
 use manyhands::{BatchStatistics, GradientCompression, Sequential, SplitMode};
 use manyhands_bench::rig::{BenchRig, Data, Opening, RigAdapter, Source, Turn};
-use manyhands_bench::scaling::{Job, Part, ScalingKind};
+use manyhands_bench::scaling::{ScalingJob, ScalingKind, ScalingPart};
 use manyhands_bench::workloads::{self, Workload};
-use manyhands_bench::{Settings, machine, scaling, speeds};
+use manyhands_bench::{BenchSettings, machine, scaling, speeds};
 use manyhands_cli::plot;
 use manyhands_engine::adapters::cpu;
 use manyhands_engine::kernels::cases::compare;
@@ -112,7 +112,7 @@ fn scaling_is_told_and_drawn() {
 /// What is drawn stands where its numbers say.
 #[test]
 fn points_stand_at_their_height() {
-    let point = |n_adapters: usize, samples_per_s: f64| scaling::Point {
+    let point = |n_adapters: usize, samples_per_s: f64| scaling::ScalingPoint {
         n_adapters,
         batch_size: 8,
         shares: vec![],
@@ -123,7 +123,7 @@ fn points_stand_at_their_height() {
         efficiency: 1.0,
     };
     let alone = |name: &str| scaling::Alone { name: name.into(), step_ms: 1.0, samples_per_s: 100.0 };
-    let curve = scaling::Curve {
+    let curve = scaling::ScalingCurve {
         model: "mlp",
         about: "MLP",
         parameters: 1,
@@ -132,7 +132,7 @@ fn points_stand_at_their_height() {
         strong: vec![point(1, 100.0), point(2, 150.0)],
         weak: vec![point(1, 100.0), point(2, 200.0)],
     };
-    let svg = plot::svg(&scaling::Scaling { data: Data::Synthetic, curves: vec![curve] }).unwrap();
+    let svg = plot::svg(&scaling::MeasuredScaling { data: Data::Synthetic, curves: vec![curve] }).unwrap();
     let heights: Vec<f64> = svg
         .lines()
         .filter(|line| line.contains("<circle"))
@@ -240,7 +240,7 @@ fn the_kernels_of_peaks_agree_with_their_twins() {
 
 #[test]
 fn the_same_adapter_twice_is_measured_alone_once() {
-    let settings = Settings {
+    let settings = BenchSettings {
         members: vec![RigAdapter::from(cpu::info()); 2],
         models: vec!["small_cnn".into()],
         rounds: 1,
@@ -278,7 +278,7 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
     let same = vec![RigAdapter::from(cpu::info()); 3];
     let mut others = same.clone();
     (others[1].info.index, others[2].info.index) = (1, 2);
-    let job = |members| Job {
+    let job = |members| ScalingJob {
         opening: Opening::default(),
         workload: &workload,
         members,
@@ -287,7 +287,7 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
         turns: vec![Turn { warm_up: 6, counted: 15, enough: Some((3_000.0, 5)) }],
     };
     let mut parts = Vec::new();
-    let go_on = |part: Part| {
+    let go_on = |part: ScalingPart| {
         parts.push((part.scaling, part.n_adapters, part.done, part.total));
         ControlFlow::Continue(())
     };
@@ -305,7 +305,7 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
     assert_eq!(parts.len(), 5);
     assert_eq!((parts[0], parts[4]), ((ScalingKind::Alone, 1, 0, 5), (ScalingKind::Weak, 3, 4, 5)));
     let mut n_parts = 0;
-    let cancelled = |part: Part| {
+    let cancelled = |part: ScalingPart| {
         n_parts = part.total;
         if part.done < 4 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };

@@ -3,7 +3,7 @@
 use manyhands::logs::{AdapterLog, StepLog};
 use manyhands::scheduler::ShardReport;
 use manyhands::simulator::SimulatedStep;
-use manyhands_bench::scaling::{Curve, Point};
+use manyhands_bench::scaling::{ScalingCurve, ScalingPoint};
 use manyhands_engine::adapters::Timing;
 use serde::Serialize;
 
@@ -147,12 +147,12 @@ pub struct Spread {
     weak: Vec<[f64; 2]>,
 }
 
-impl From<&Curve> for Spread {
-    fn from(curve: &Curve) -> Self {
-        let rows_per_s = |Point { batch_size, quartiles_ms: [fast, slow], .. }: &Point| {
+impl From<&ScalingCurve> for Spread {
+    fn from(curve: &ScalingCurve) -> Self {
+        let rows_per_s = |ScalingPoint { batch_size, quartiles_ms: [fast, slow], .. }: &ScalingPoint| {
             [slow, fast].map(|ms| f64::from(*batch_size) * 1e3 / ms.max(1e-3))
         };
-        let all = |points: &[Point]| points.iter().map(rows_per_s).collect();
+        let all = |points: &[ScalingPoint]| points.iter().map(rows_per_s).collect();
         Self { strong: all(&curve.strong), weak: all(&curve.weak) }
     }
 }

@@ -18,7 +18,7 @@ use manyhands::adapters::{Info, Kind};
 use manyhands::logs::EpochLog;
 use manyhands::simulator::Report;
 use manyhands::{AdapterStatus, Result};
-use manyhands_bench::scaling::Part;
+use manyhands_bench::scaling::ScalingPart;
 use serde::{Deserialize, Serialize};
 
 use crate::logs::{Simulated, Spread, Stepped};
@@ -381,7 +381,7 @@ pub enum Event {
         step: u64,
     },
     /// Progress of a measurement.
-    Measuring(#[cfg_attr(test, ts(as = "types::Part"))] Part),
+    Measuring(#[cfg_attr(test, ts(as = "types::Part"))] ScalingPart),
     /// A measurement.
     Measured {
         /// Its result.

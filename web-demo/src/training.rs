@@ -8,7 +8,7 @@ use manyhands::{
     BatchStatistics, Error, Fit, GradientCompression, Loss, Model, Optimizer, Result, Session, SplitMode, Trainer,
 };
 use manyhands_bench::rig::{Data as Batches, Opening, RigAdapter, Turn};
-use manyhands_bench::scaling::Job;
+use manyhands_bench::scaling::ScalingJob;
 use manyhands_bench::workloads::Workload;
 use manyhands_engine::runtime::{self, Runtime};
 
@@ -311,7 +311,7 @@ impl Run {
         let names = adapters.iter().map(|(info, _)| info.name.clone()).collect();
         let members: Vec<RigAdapter> =
             adapters.into_iter().map(|(info, throttle)| RigAdapter { info, throttle }).collect();
-        let job = Job {
+        let job = ScalingJob {
             opening: Opening { opener: opener(), runtime: Arc::clone(&self.clock), ..Opening::default() },
             workload: &workload,
             members: &members,

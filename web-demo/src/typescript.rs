@@ -144,7 +144,7 @@ fn types_of_the_page_read_what_the_engine_writes() {
     check::<StepLog>(Stepped::of(step, &[Some(Place { at: 0, id: 0 })], 5.0));
     check::<EpochLog>(EngineEpoch { epoch: 1, step: 2, values, learning_rate, seconds: 1.0, samples_per_s: 1.0 });
     for scaling in [ScalingKind::Alone, ScalingKind::Strong, ScalingKind::Weak] {
-        check::<Part>(scaling::Part { scaling, n_adapters: 1, done: 2, total: 3 });
+        check::<Part>(scaling::ScalingPart { scaling, n_adapters: 1, done: 2, total: 3 });
     }
 }
 

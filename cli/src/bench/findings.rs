@@ -4,7 +4,7 @@ use crate::doctor::judge::{Finding, Level};
 use crate::report::text::percent;
 use manyhands::adapters::Kind;
 use manyhands_bench::kernels::{AdapterKernels, Timed};
-use manyhands_bench::scaling::Curve;
+use manyhands_bench::scaling::ScalingCurve;
 
 use super::faults::TOLERANCE;
 use super::measured::Measured;
@@ -96,7 +96,7 @@ pub fn best_tiles(kernels: &AdapterKernels) -> Vec<&Timed> {
     best
 }
 
-fn of_scaling(curve: &Curve) -> Option<Finding> {
+fn of_scaling(curve: &ScalingCurve) -> Option<Finding> {
     let all = curve.weak.last().filter(|point| point.n_adapters > 1 && point.efficiency < LEAST_EFFICIENCY)?;
     Some(Finding {
         level: Level::Advice,
@@ -119,7 +119,7 @@ mod tests {
     use crate::doctor::judge::tests::healthy;
     use manyhands_bench::kernels::Checked;
     use manyhands_bench::machine::Peaks;
-    use manyhands_bench::scaling::Point;
+    use manyhands_bench::scaling::ScalingPoint;
 
     fn timed(size: &str, tile: &str, ms: f64, of_peak: f64) -> Timed {
         let (kernel, tile) = ("dense.forward".into(), Some(tile.into()));
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn several_adapters_that_are_slow_together_are_told() {
         let mut measured = good();
-        let point = |n_adapters, efficiency| Point {
+        let point = |n_adapters, efficiency| ScalingPoint {
             n_adapters,
             batch_size: 64,
             shares: vec![32; n_adapters],
@@ -210,7 +210,8 @@ mod tests {
         };
         let weak = vec![point(1, 1.0), point(2, 0.6)];
         let (strong, alone) = (weak.clone(), Vec::new());
-        measured.scaling = vec![Curve { model: "cnn", about: "", parameters: 1, batch_size: 64, alone, strong, weak }];
+        measured.scaling =
+            vec![ScalingCurve { model: "cnn", about: "", parameters: 1, batch_size: 64, alone, strong, weak }];
         assert!(one(&measured).1.contains("2 adapters train cnn with 60.0 % of the sum"));
     }
 }

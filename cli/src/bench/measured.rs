@@ -3,7 +3,7 @@
 use crate::doctor::facts::Facts;
 use crate::doctor::judge::Finding;
 use manyhands_bench::kernels::{AdapterKernels, Checked};
-use manyhands_bench::scaling::Curve;
+use manyhands_bench::scaling::ScalingCurve;
 use manyhands_bench::steps::RigSteps;
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub struct Measured {
     pub checked: Vec<CheckedAdapter>,
     pub kernels: Vec<AdapterKernels>,
     pub steps: Vec<RigSteps>,
-    pub scaling: Vec<Curve>,
+    pub scaling: Vec<ScalingCurve>,
     pub faults: Option<Faults>,
     pub torch: Option<Torch>,
     /// Parts without a measurement.

@@ -7,8 +7,8 @@ use crate::report::markup::{bar, table};
 use crate::report::page::whole;
 use crate::report::text::{duration, escaped, number, percent, write_to};
 use manyhands_bench::kernels::{AdapterKernels, Timed};
-use manyhands_bench::report::Report;
-use manyhands_bench::scaling::Curve;
+use manyhands_bench::report::BenchReport;
+use manyhands_bench::scaling::ScalingCurve;
 use manyhands_bench::steps::RigSteps;
 use manyhands_engine::shown::{bytes, thousands};
 
@@ -16,7 +16,7 @@ use super::findings::best_tiles;
 use super::measured::Measured;
 
 /// The page of a report.
-pub fn page(report: &Report<Measured>) -> String {
+pub fn page(report: &BenchReport<Measured>) -> String {
     let (about, measured) = (&report.about, &report.measured);
     let machine = &measured.machine;
     let mut body = String::from("<p class=\"tag\">measured</p>\n<h1>Adapters of a machine</h1>\n");
@@ -225,7 +225,7 @@ fn scaling(measured: &Measured) -> String {
         return String::new();
     }
     let mut html = String::from("<h2>Several adapters</h2>\n<div class=\"charts\">\n");
-    let chart = |curve: &Curve| {
+    let chart = |curve: &ScalingCurve| {
         let alone = curve.weak.first().map_or(1.0, |point| point.samples_per_s).max(f64::MIN_POSITIVE);
         let series = |name: &str, colour, style, points| Series { name: name.into(), colour, style, points };
         let ideal = curve.weak.iter().map(|it| (it.n_adapters as f64, it.ideal_samples_per_s / alone));

@@ -7,11 +7,11 @@ use clap::Args;
 use manyhands::adapters::{Info, MemoryLimits};
 use manyhands::{BatchStatistics, Error, GradientCompression, Result, SplitMode};
 use manyhands_bench::kernels::{self, AdapterKernels, KernelSettings};
-use manyhands_bench::report::{About, Report};
+use manyhands_bench::report::{BenchReport, Conditions};
 use manyhands_bench::rig::{Data, RigAdapter};
-use manyhands_bench::scaling::{self, Curve};
+use manyhands_bench::scaling::{self, ScalingCurve};
 use manyhands_bench::steps::{self, RigSteps};
-use manyhands_bench::{Settings, workloads};
+use manyhands_bench::{BenchSettings, workloads};
 use manyhands_engine::files::FileKind;
 use manyhands_engine::runtime::{self, Runtime};
 
@@ -75,8 +75,8 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
         args.minutes
     ));
     let members: Vec<RigAdapter> = list.iter().cloned().map(RigAdapter::from).collect();
-    let report = Report {
-        about: About::new("report", &members, ROUNDS),
+    let report = BenchReport {
+        about: Conditions::new("report", &members, ROUNDS),
         measured: Sitting::begin(args.minutes, list, terminal).measure()?,
     };
     let told = &report.measured;
@@ -241,8 +241,8 @@ impl<'a> Sitting<'a> {
         all
     }
 
-    fn settings(&self, model: &str) -> Settings {
-        Settings {
+    fn settings(&self, model: &str) -> BenchSettings {
+        BenchSettings {
             members: self.list.iter().cloned().map(RigAdapter::from).collect(),
             models: vec![model.to_owned()],
             rounds: ROUNDS,
@@ -288,7 +288,7 @@ impl<'a> Sitting<'a> {
 
     /// Speed of one to all adapters.
     #[allow(clippy::cast_precision_loss, reason = "few adapters")]
-    fn scaling(&mut self, products: &[AdapterKernels]) -> Result<Vec<Curve>> {
+    fn scaling(&mut self, products: &[AdapterKernels]) -> Result<Vec<ScalingCurve>> {
         let mut all = Vec::new();
         if self.list.len() < 2 {
             self.leave_out("several adapters together", "there is only one");
