@@ -12,7 +12,7 @@ use manyhands_engine::table::Table;
 use serde::Serialize;
 
 use super::MemoryChoice;
-use super::settings::Settings;
+use super::settings::SettingsFile;
 use super::summary;
 use super::terminal::Terminal;
 
@@ -29,7 +29,7 @@ pub struct AdaptersArgs {
 
 /// An adapter of the list, for JSON.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListedAdapter<'a> {
     #[serde(flatten)]
     info: &'a Info,
     is_default: bool,
@@ -42,14 +42,14 @@ struct Listed<'a> {
 }
 
 /// A model of a settings file, to be trained by it.
-struct Trained {
-    settings: Settings,
+struct ModelOfSettings {
+    settings: SettingsFile,
     trainer: Trainer,
 }
 
-impl Trained {
+impl ModelOfSettings {
     fn of(file: &Path) -> Result<Self> {
-        let settings = Settings::of(Some(file))?;
+        let settings = SettingsFile::of(Some(file))?;
         let model = settings.build_model(0)?;
         let compile = settings.compile(&model, 0)?;
         let trainer = Trainer::new(model, compile)?.placement(settings.training.placement.clone());
@@ -68,7 +68,7 @@ impl Trained {
 /// Lists the adapters, marks those in use, and explains how to choose others.
 pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     let list = adapters::list();
-    let trained = args.config.as_deref().map(Trained::of).transpose()?;
+    let trained = args.config.as_deref().map(ModelOfSettings::of).transpose()?;
     let limits = args.memory.or(trained.as_ref().and_then(|trained| trained.settings.training.memory.as_ref()));
     let setting = trained.as_ref().and_then(|trained| trained.settings.training.adapters.as_deref());
     let wanted = from_environment()?;
@@ -89,7 +89,7 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
         // An adapter that is not in use may join later: a limit by its name is its own, one by a position is not.
         let memory_limit = limits.of(place.unwrap_or(usize::MAX), info, in_use);
         let training = trained.as_ref().map(|trained| trained.on(info.kind, memory_limit)).transpose()?;
-        listed.push(Listed { info, is_default, memory_limit, training });
+        listed.push(ListedAdapter { info, is_default, memory_limit, training });
     }
     if args.json {
         let text = serde_json::to_string_pretty(&listed).map_err(|error| {
@@ -103,14 +103,14 @@ pub fn run(args: &AdaptersArgs, terminal: &Terminal) -> Result<()> {
     chosen.map(drop)
 }
 
-fn table(listed: &[Listed<'_>]) -> Table {
+fn table(listed: &[ListedAdapter<'_>]) -> Table {
     let has_limits = listed.iter().any(|listed| listed.memory_limit.is_some());
     let is_trained = listed.iter().any(|listed| listed.training.is_some());
     let more = [("memory limit", has_limits), ("rows at once", is_trained), ("training takes", is_trained)];
     let more = more.iter().filter(|(_, is_shown)| *is_shown).map(|(name, _)| *name);
     let header = ["index", "name", "kind", "backend", "driver", "used by default"].into_iter().chain(more);
     let mut table = Table::new(header);
-    for Listed { info, is_default, memory_limit, training } in listed {
+    for ListedAdapter { info, is_default, memory_limit, training } in listed {
         let used = if *is_default { "yes" } else { "" };
         let index = info.index.to_string();
         let cells = [index.as_str(), &info.name, kind(info.kind), &info.backend, &info.driver, used].map(String::from);

@@ -14,12 +14,12 @@ const HALF_LIFE_MS: f64 = 15e3;
 
 /// The place of the bar, which several parts of the command write above.
 #[derive(Clone, Default)]
-pub struct Bars(Arc<Mutex<Option<Line>>>);
+pub struct Bars(Arc<Mutex<Option<BarLine>>>);
 
 /// A bar, until this is dropped.
 pub struct Bar(Bars);
 
-struct Line {
+struct BarLine {
     runtime: Arc<dyn Runtime>,
     columns: usize,
     prefix: String,
@@ -42,7 +42,7 @@ impl Bars {
         let runtime = runtime::system();
         let now_ms = runtime.now_ms();
         let (prefix, message) = (String::new(), String::new());
-        let line = Line {
+        let line = BarLine {
             runtime,
             columns,
             prefix,
@@ -71,7 +71,7 @@ impl Bars {
         written
     }
 
-    fn line(&self) -> MutexGuard<'_, Option<Line>> {
+    fn line(&self) -> MutexGuard<'_, Option<BarLine>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +98,7 @@ impl Drop for Bar {
     }
 }
 
-impl Line {
+impl BarLine {
     fn draw(&mut self) {
         let left_ms = self.step_ms.map(|step_ms| step_ms * decimal(self.len.saturating_sub(self.position)));
         let text = text(self.columns, &self.prefix, (self.position, self.len), left_ms, &self.message);

@@ -15,7 +15,7 @@ use manyhands::{Compile, Loss, Model, Optimizer, Result, Sequential, Shape, Trai
 use manyhands_engine::shown::shown;
 
 use super::classes::{Names, largest};
-use super::report::judge::Targets;
+use super::report::judge::TargetsOnly;
 use super::report::text::number;
 
 /// Most numbers of outputs that are computed for it.
@@ -104,7 +104,7 @@ fn of_output(
     let of_output = Compile::new(Optimizer::sgd(0.01, 0.0), loss.clone())
         .metrics([metrics_of(compile, output)])
         .reduction(compile.reduction);
-    let rows = OneTarget { dataset: Targets(dataset.clone()), target: output };
+    let rows = OneTarget { dataset: TargetsOnly(dataset.clone()), target: output };
     Trainer::new(model, of_output)?.on(vec![Info::cpu()]).evaluate(rows, batch_size)
 }
 
@@ -145,7 +145,7 @@ fn told(loss: &Loss, shape: &Shape, means: &[f32], schema: &Schema) -> String {
 
 /// One target of a data set, with a 0 as the only input.
 struct OneTarget {
-    dataset: Targets,
+    dataset: TargetsOnly,
     target: usize,
 }
 

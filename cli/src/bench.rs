@@ -39,13 +39,13 @@ enum Question {
     /// Speed of 1 to N adapters together, with a constant batch and with a growing one.
     Scaling(ScalingArgs),
     /// All of it, and more, of this machine as one page and one JSON file, to be handed in.
-    Report(report::ReportArgs),
+    Report(report::BenchReportArgs),
 }
 
 #[derive(Args)]
 struct KernelArgs {
     #[command(flatten)]
-    common: Common,
+    common: SharedArgs,
     /// Only kernels with this in their name, such as `dense` or `adam.update`.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -54,9 +54,9 @@ struct KernelArgs {
 #[derive(Args)]
 struct StepArgs {
     #[command(flatten)]
-    common: Common,
+    common: SharedArgs,
     #[command(flatten)]
-    training: Training,
+    training: TrainingArgs,
     /// With `fp16`, measure several adapters a second time, with gradients of 16 bits sent to the host.
     #[arg(long, value_enum, default_value_t = CompressionOption::None)]
     gradient_compression: CompressionOption,
@@ -71,16 +71,16 @@ struct StepArgs {
 #[derive(Args)]
 struct ScalingArgs {
     #[command(flatten)]
-    common: Common,
+    common: SharedArgs,
     #[command(flatten)]
-    training: Training,
+    training: TrainingArgs,
     /// Write the curves and the ideal as a picture.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 #[derive(Args)]
-struct Common {
+struct SharedArgs {
     #[command(flatten)]
     adapters: AdapterChoice,
     /// Number of rounds: everything that is compared runs once in each, in turn.
@@ -92,7 +92,7 @@ struct Common {
 }
 
 #[derive(Args)]
-struct Training {
+struct TrainingArgs {
     /// Models: `mlp`, `cnn`, `small_cnn`, `resnet18`, `vgg11`, `resnet50`, `mobilenet_v2`, `lstm`, `gpt_mini`, `make_parallel`, with
     /// commas.
     #[arg(long, value_delimiter = ',', default_value = "mlp,cnn")]
@@ -185,7 +185,7 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
     }
 }
 
-fn settings(common: &Common, training: &Training) -> Result<BenchSettings> {
+fn settings(common: &SharedArgs, training: &TrainingArgs) -> Result<BenchSettings> {
     let chosen = adapters::choose(common.adapters.adapters.as_deref(), None)?;
     check_throttles(&training.throttle, chosen.len())?;
     let mut members: Vec<RigAdapter> = chosen.into_iter().map(RigAdapter::from).collect();
@@ -210,7 +210,7 @@ fn settings(common: &Common, training: &Training) -> Result<BenchSettings> {
     })
 }
 
-impl Common {
+impl SharedArgs {
     /// The file to write beside what is shown.
     fn written(&self) -> Vec<(&Path, FileKind)> {
         self.json.iter().map(|file| (file.as_path(), FileKind::Report)).collect()
@@ -227,7 +227,7 @@ fn prepare_files(written: &[(&Path, FileKind)]) -> Result<()> {
     })
 }
 
-fn show<M: Serialize + Display>(report: &BenchReport<M>, common: &Common, terminal: &Terminal) -> Result<()> {
+fn show<M: Serialize + Display>(report: &BenchReport<M>, common: &SharedArgs, terminal: &Terminal) -> Result<()> {
     terminal.report(report);
     common.json.as_deref().map_or(Ok(()), |file| write(file, FileKind::Report, &report.json()?))
 }

@@ -16,9 +16,9 @@ use manyhands_engine::shown::bytes;
 use manyhands_engine::table::Table;
 use serde::Serialize;
 
-use self::facts::{Examined, Facts, Outcome};
-use self::judge::{Finding, Level, judge, verdict};
-use self::probe::Probe;
+use self::facts::{Examined, MachineFacts, StepOutcome};
+use self::judge::{Finding, FindingLevel, judge, verdict};
+use self::probe::AdapterProbe;
 use super::terminal::Terminal;
 use super::{AdapterChoice, MemoryChoice, adapters};
 
@@ -35,9 +35,9 @@ pub struct DoctorArgs {
 
 /// All that is printed as JSON.
 #[derive(Serialize)]
-struct Told<'a> {
+struct DoctorReport<'a> {
     #[serde(flatten)]
-    facts: &'a Facts,
+    facts: &'a MachineFacts,
     findings: &'a [Finding],
 }
 
@@ -47,7 +47,7 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
     let facts = examine(&list, &args.memory.or(None), terminal)?;
     let findings = judge(&facts);
     if args.json {
-        let text = serde_json::to_string_pretty(&Told { facts: &facts, findings: &findings });
+        let text = serde_json::to_string_pretty(&DoctorReport { facts: &facts, findings: &findings });
         terminal.verbatim(
             text.map_err(|error| {
                 Error::adapter("the facts", format!("can't be shown: {error}"), "leave out `--json`")
@@ -56,7 +56,7 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
     } else {
         show(&facts, &findings, terminal);
     }
-    let wrong = findings.iter().filter(|finding| finding.level == Level::Wrong).count();
+    let wrong = findings.iter().filter(|finding| finding.level == FindingLevel::Wrong).count();
     match wrong {
         0 => Ok(()),
         _ => Err(Error::adapter(
@@ -68,9 +68,9 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<()> {
 }
 
 /// Tries adapters one by one, and asks the system about this machine.
-pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Result<Facts> {
+pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Result<MachineFacts> {
     limits.check(list)?;
-    let probe = Probe::new(Arc::new(engine::open), limits.clone(), list.to_vec())?;
+    let probe = AdapterProbe::new(Arc::new(engine::open), limits.clone(), list.to_vec())?;
     let mut examined = Vec::new();
     for (adapter_idx, info) in list.iter().enumerate() {
         // A driver may crash: this line says which.
@@ -80,7 +80,7 @@ pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Res
         examined.push(probe.examine(adapter_idx));
     }
     let (memory, memory_free) = system::memory();
-    Ok(Facts {
+    Ok(MachineFacts {
         version: env!("CARGO_PKG_VERSION"),
         system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -94,7 +94,7 @@ pub fn examine(list: &[Info], limits: &MemoryLimits, terminal: &Terminal) -> Res
 }
 
 /// Says each finding with its advice.
-pub fn tell(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
+pub fn tell(facts: &MachineFacts, findings: &[Finding], terminal: &Terminal) {
     for finding in findings {
         let who = match finding.adapter {
             Some(index) => format!("adapter {index} `{}`", facts.name(index)),
@@ -104,10 +104,10 @@ pub fn tell(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
     }
 }
 
-fn show(facts: &Facts, findings: &[Finding], terminal: &Terminal) {
+fn show(facts: &MachineFacts, findings: &[Finding], terminal: &Terminal) {
     let memory = facts.memory.map_or(String::new(), |memory| format!(", memory {}", bytes(memory)));
     let free = facts.memory_free.map_or(String::new(), |free| format!(" ({} free)", bytes(free)));
-    let Facts { version, system, threads, .. } = facts;
+    let MachineFacts { version, system, threads, .. } = facts;
     terminal.line(format_args!("manyhands {version} on {system}, {threads} threads{memory}{free}"));
     for reset in &facts.resets {
         let after = reset.seconds.map_or("never".into(), |seconds| format!("after {seconds} s"));
@@ -136,8 +136,8 @@ fn table(examined: &[Examined], findings: &[Finding]) -> Table {
     let mut table = Table::new(header).numbers(4..9);
     for Examined { info, link, outcome, .. } in examined {
         let times = match outcome {
-            Outcome::Trained(step) => [step.open_ms, step.step_ms].map(|ms| format!("{ms:.0} ms")),
-            Outcome::Failed(_) => [String::new(), String::new()],
+            StepOutcome::Trained(step) => [step.open_ms, step.step_ms].map(|ms| format!("{ms:.0} ms")),
+            StepOutcome::Failed(_) => [String::new(), String::new()],
         };
         let rates = link.map_or([const { String::new() }; 3], |link| {
             let [upload, readback] = [link.upload_gb_s, link.readback_gb_s].map(|rate| format!("{rate:.1}"));

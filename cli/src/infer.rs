@@ -16,8 +16,8 @@ use ndarray::ArrayD;
 
 use super::baseline::Baseline;
 use super::classes::{Names, largest, softmax};
-use super::seen::{Seen, listed, never_predicted, without_counts};
-use super::settings::Settings;
+use super::seen::{SeenClasses, listed, never_predicted, without_counts};
+use super::settings::SettingsFile;
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
 use super::{AdapterChoice, DataChoice, MemoryChoice, adapters, at_least_one};
 
@@ -27,7 +27,7 @@ const BATCH_SIZE: &str = "256";
 #[derive(Args)]
 pub struct EvaluateArgs {
     #[command(flatten)]
-    trained: Trained,
+    trained: TrainedModelArgs,
     /// Data to evaluate on, as `--data` names them.
     #[arg(value_name = "DATA", conflicts_with_all = ["data", "config"])]
     path: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub struct EvaluateArgs {
 #[derive(Args)]
 pub struct PredictArgs {
     #[command(flatten)]
-    trained: Trained,
+    trained: TrainedModelArgs,
     /// Data to predict from, as `--input` names them.
     #[arg(value_name = "INPUT", conflicts_with_all = ["input", "part"])]
     path: Option<PathBuf>,
@@ -61,14 +61,14 @@ pub struct PredictArgs {
 
 /// A trained model and its data.
 #[derive(Args)]
-struct Trained {
+struct TrainedModelArgs {
     /// Model file or checkpoint.
     file: PathBuf,
     #[command(flatten)]
     data: DataChoice,
     /// Rows of the data: those to test with, to train on, or those that `validation = 0.2` set aside.
-    #[arg(long, visible_alias = "rows", value_enum, default_value_t = Part::Test)]
-    part: Part,
+    #[arg(long, visible_alias = "rows", value_enum, default_value_t = DataPart::Test)]
+    part: DataPart,
     #[command(flatten)]
     adapters: AdapterChoice,
     #[command(flatten)]
@@ -79,31 +79,31 @@ struct Trained {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum DataPart {
     Test,
     Train,
     Validation,
 }
 
 /// A model ready to run, and its rows: with targets, if they are a part of the settings' data.
-struct Ready {
+struct ReadyModel {
     trainer: Trainer,
     inputs: Inputs,
     compile: Compile,
     /// Classes that an evaluation counts, for each output that has one for a row.
-    seen: Vec<Option<Seen>>,
+    seen: Vec<Option<SeenClasses>>,
 }
 
 /// Source of the data.
-struct Source {
+struct DataSource {
     config: DataConfig,
     /// Whether the data are one table or folder, named without settings, without parts of its own.
     is_one: bool,
     workers: usize,
 }
 
-impl Part {
-    fn open(self, source: &Source, model: &Model) -> Result<Inputs> {
+impl DataPart {
+    fn open(self, source: &DataSource, model: &Model) -> Result<Inputs> {
         let DataPair { train, test } = source.config.open_like(model.schema())?;
         let trained = train.schema();
         let dataset = match (self, test, model.schema().held_out) {
@@ -131,9 +131,9 @@ impl Part {
     }
 }
 
-impl Trained {
+impl TrainedModelArgs {
     /// With the rows of a part of the data, whose targets are checked, too.
-    fn prepare(&self, path: Option<&Path>) -> Result<Ready> {
+    fn prepare(&self, path: Option<&Path>) -> Result<ReadyModel> {
         let ready =
             self.prepare_with(path.or(self.data.data.as_deref()), |source, model| self.part.open(source, model))?;
         ready.trainer.check_data(ready.inputs.dataset.as_ref()).map_err(|error| self.hint(error))?;
@@ -141,7 +141,7 @@ impl Trained {
     }
 
     /// With rows that have no targets.
-    fn prepare_input(&self, path: &Path) -> Result<Ready> {
+    fn prepare_input(&self, path: &Path) -> Result<ReadyModel> {
         self.prepare_with(Some(path), |source, model| {
             let trained = Some(model.schema()).filter(|schema| **schema != Schema::default());
             source.config.open_inputs(path, trained).map_err(|error| self.hint(error))
@@ -149,31 +149,37 @@ impl Trained {
     }
 
     /// `path` names data without settings, if there are any.
-    fn prepare_with(&self, path: Option<&Path>, open: impl FnOnce(&Source, &Model) -> Result<Inputs>) -> Result<Ready> {
+    fn prepare_with(
+        &self,
+        path: Option<&Path>,
+        open: impl FnOnce(&DataSource, &Model) -> Result<Inputs>,
+    ) -> Result<ReadyModel> {
         let model = Model::load(&self.file)?;
         model.check_finite().map_err(|error| in_file(&self.file, error))?;
-        let settings = Settings::of_choice(&self.data)?;
+        let settings = SettingsFile::of_choice(&self.data)?;
         let evaluation = model.evaluation().filter(|_| self.data.config.is_none());
         let compile = evaluation.map_or_else(|| settings.compile(&model, 0), |it| Ok(Compile::for_evaluation(it)))?;
         let mut watched = compile.clone();
-        let seen = Seen::watch(&model, &mut watched);
+        let seen = SeenClasses::watch(&model, &mut watched);
         let source = self.source(&settings, &model, path)?;
         let inputs = open(&source, &model)?;
         let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
         let trainer = Trainer::new(model, watched).map_err(|error| self.hint(error))?;
         let trainer = trainer.on(chosen).memory(self.memory.or(settings.training.memory.as_ref()));
-        Ok(Ready { trainer: trainer.workers(source.workers), inputs, compile, seen })
+        Ok(ReadyModel { trainer: trainer.workers(source.workers), inputs, compile, seen })
     }
 
     /// The settings' data, or those at a path, of the kind that the model file names.
-    fn source(&self, settings: &Settings, model: &Model, path: Option<&Path>) -> Result<Source> {
+    fn source(&self, settings: &SettingsFile, model: &Model, path: Option<&Path>) -> Result<DataSource> {
         let (schema, workers) = (model.schema(), settings.training.workers);
         let facts = schema.facts();
         match path {
-            _ if self.data.config.is_some() => Ok(Source { config: settings.data_of(model)?, is_one: false, workers }),
+            _ if self.data.config.is_some() => {
+                Ok(DataSource { config: settings.data_of(model)?, is_one: false, workers })
+            }
             Some(path) if matches!(facts.place, DataPlace::Pair | DataPlace::Single) => {
                 let config = DataConfig::of_schema(schema, path)?;
-                Ok(Source { config: self.data.rooted(config), is_one: facts.place == DataPlace::Single, workers })
+                Ok(DataSource { config: self.data.rooted(config), is_one: facts.place == DataPlace::Single, workers })
             }
             None if matches!(facts.place, DataPlace::Pair | DataPlace::Single) => Err(Error::data(
                 "the data",
@@ -183,7 +189,7 @@ impl Trained {
                     facts.description
                 ),
             )),
-            _ => Ok(Source { config: settings.data.clone(), is_one: false, workers }),
+            _ => Ok(DataSource { config: settings.data.clone(), is_one: false, workers }),
         }
     }
 
@@ -216,7 +222,7 @@ fn in_file(file: &Path, error: Error) -> Error {
 
 /// Prints loss and metrics.
 pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal, group: &Group) -> Result<()> {
-    let Ready { trainer, inputs: Inputs { dataset, .. }, compile, seen } =
+    let ReadyModel { trainer, inputs: Inputs { dataset, .. }, compile, seen } =
         args.trained.prepare(args.path.as_deref())?;
     let mut trainer = trainer.processes(group.clone());
     let rows = dataset.len();
@@ -264,15 +270,15 @@ pub fn evaluate(args: &EvaluateArgs, terminal: &Terminal, group: &Group) -> Resu
 
 /// Writes a prediction for each row.
 pub fn predict(args: &PredictArgs, terminal: &Terminal, group: &Group) -> Result<()> {
-    let Trained { file, data, .. } = &args.trained;
+    let TrainedModelArgs { file, data, .. } = &args.trained;
     let input = args.path.as_deref().or(args.input.as_deref());
     if let Some(output) = args.output.as_deref() {
         let named = [input, Some(file), data.config.as_deref(), data.data.as_deref()];
-        let data_files = Settings::of_choice(data)?.data.files();
+        let data_files = SettingsFile::of_choice(data)?.data.files();
         let read = named.into_iter().flatten().chain(data_files.iter().map(PathBuf::as_path));
         files::check_apart(&[output], &read.collect::<Vec<_>>())?;
     }
-    let Ready { trainer, inputs, compile, .. } = match input {
+    let ReadyModel { trainer, inputs, compile, .. } = match input {
         Some(path) => args.trained.prepare_input(path)?,
         None => args.trained.prepare(None)?,
     };
@@ -285,7 +291,7 @@ pub fn predict(args: &PredictArgs, terminal: &Terminal, group: &Group) -> Result
         return Ok(());
     }
     let unreadable = dataset.unreadable().into_iter().map(|(row, _)| row).collect();
-    let rows = Rows { count: dataset.len(), names, unreadable };
+    let rows = RowLabels { count: dataset.len(), names, unreadable };
     check_outputs(trainer.model(), &outputs)?;
     // An old file has no names: those of the settings' data are used.
     let schema = Some(trainer.model().schema()).filter(|schema| !schema.targets.is_empty()).unwrap_or(&trained);
@@ -350,7 +356,7 @@ fn open_output(path: &Path) -> Result<(&Path, Output)> {
     Ok((path, Output::create(path, FileKind::Predictions)?))
 }
 
-fn write_csv(out: impl Write, rows: &Rows, columns: &[Columns<'_>]) -> io::Result<()> {
+fn write_csv(out: impl Write, rows: &RowLabels, columns: &[Columns<'_>]) -> io::Result<()> {
     // Not `From`, which hides the kind: a broken pipe must be recognised.
     let io_error = |error: csv::Error| match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
@@ -388,7 +394,7 @@ fn as_text(field: String) -> String {
 }
 
 /// Warns of names that are written with a quote in front: they are not what other programs look for.
-fn warn_of_formulas(rows: &Rows, columns: &[Columns<'_>]) {
+fn warn_of_formulas(rows: &RowLabels, columns: &[Columns<'_>]) {
     let files = rows.names.iter().flatten();
     let classes = columns.iter().filter(|columns| columns.has_class()).flat_map(|columns| &columns.names.classes);
     let names: Vec<&String> = files.chain(classes).filter(|name| is_formula(name)).collect();
@@ -398,7 +404,7 @@ fn warn_of_formulas(rows: &Rows, columns: &[Columns<'_>]) {
 }
 
 /// Labels of the rows of a table.
-struct Rows {
+struct RowLabels {
     count: usize,
     /// Names of the files, one a row.
     names: Option<Vec<String>>,
@@ -406,7 +412,7 @@ struct Rows {
     unreadable: BTreeSet<usize>,
 }
 
-impl Rows {
+impl RowLabels {
     /// An error if there are rows without a prediction; each was named in a warning.
     fn check_readable(&self) -> Result<()> {
         match self.unreadable.len() {

@@ -18,7 +18,7 @@ use manyhands_engine::{
     shown::{is_obeyed, shown},
 };
 
-use super::settings::Settings;
+use super::settings::SettingsFile;
 use super::terminal::{Terminal, check_file, make_folder_of};
 
 #[derive(Args)]
@@ -74,7 +74,7 @@ pub fn run(args: &InitArgs, terminal: &Terminal) -> Result<()> {
         shown(&args.output)
     );
     let text = format!("{head}{settings}");
-    Settings::check_text(&text)?;
+    SettingsFile::check_text(&text)?;
     make_folder_of(&args.output)?;
     // Looking at large data takes a while: another program may have written the file since.
     refuse_existing(&args.output)?;
@@ -214,10 +214,10 @@ fn file(args: &InitArgs) -> Result<Proposal> {
 fn data_of(text: &str) -> Result<DataConfig> {
     let failed = |error: toml::de::Error| Error::setting("`[data]`", error.to_string(), "please report this");
     #[derive(serde::Deserialize)]
-    struct Data {
+    struct DataTable {
         data: DataConfig,
     }
-    Ok(toml::from_str::<Data>(text).map_err(failed)?.data)
+    Ok(toml::from_str::<DataTable>(text).map_err(failed)?.data)
 }
 
 /// A path as a value in a settings file.
@@ -282,14 +282,14 @@ fn class_weights(description: &Description) -> String {
 }
 
 /// Length of a training, with a part of the rows set aside to end early by.
-struct Schedule {
+struct TrainingLength {
     rows: usize,
     epochs: usize,
     patience: usize,
     learning_rate: &'static str,
 }
 
-impl Schedule {
+impl TrainingLength {
     /// Rows of a batch: small data need many steps, large data large batches.
     fn batch_size(&self) -> usize {
         match self.rows {

@@ -48,7 +48,7 @@ use self::terminal::Terminal;
 #[command(name = "manyhands", version, max_term_width = 110, after_help = EXIT_STATUS)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Verb,
     /// Show results, warnings and errors only.
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
@@ -62,7 +62,7 @@ const EXIT_STATUS: &str = "Exit status: 0 success; 1 an error, with a message on
 signal n, where `train` saves first: 129 hang-up, 130 Ctrl-C, 143 `kill`.";
 
 #[derive(Subcommand)]
-enum Command {
+enum Verb {
     /// List the adapters of this machine: GPUs, drivers that compute on the CPU, and the CPU.
     Adapters(adapters::AdaptersArgs),
     /// Try every adapter: driver, memory, transfers, and a training step beside the CPU's. Says what to do if one is wrong.
@@ -226,31 +226,31 @@ fn run_in(arguments: impl IntoIterator<Item = OsString>, group: &Group) -> i32 {
 }
 
 /// Runs a command; gives its exit status if it has one of its own.
-fn run_command(command: &Command, words: &[OsString], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
+fn run_command(command: &Verb, words: &[OsString], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
     let done = match command {
-        Command::Train(args) => return train::run(args, &as_typed(words), terminal, group),
-        Command::Evaluate(args) => infer::evaluate(args, terminal, group),
-        Command::Predict(args) => infer::predict(args, terminal, group),
+        Verb::Train(args) => return train::run(args, &as_typed(words), terminal, group),
+        Verb::Evaluate(args) => infer::evaluate(args, terminal, group),
+        Verb::Predict(args) => infer::predict(args, terminal, group),
         // The others are no work for several.
         _ if !group.is_first() => Ok(()),
-        Command::Adapters(args) => adapters::run(args, terminal),
-        Command::Doctor(args) => doctor::run(args, terminal),
-        Command::Init(args) => init::run(args, terminal),
-        Command::Sweep(args) => return sweep::run(args, terminal),
-        Command::Report(args) => report::run(args, terminal),
-        Command::Export(args) => export::run(args, terminal),
-        Command::Summary(args) => summary::run(args, terminal),
-        Command::Simulate(args) => simulate::run(args, terminal),
-        Command::Bench(args) => bench::run(args, terminal),
-        Command::Schema(args) => {
+        Verb::Adapters(args) => adapters::run(args, terminal),
+        Verb::Doctor(args) => doctor::run(args, terminal),
+        Verb::Init(args) => init::run(args, terminal),
+        Verb::Sweep(args) => return sweep::run(args, terminal),
+        Verb::Report(args) => report::run(args, terminal),
+        Verb::Export(args) => export::run(args, terminal),
+        Verb::Summary(args) => summary::run(args, terminal),
+        Verb::Simulate(args) => simulate::run(args, terminal),
+        Verb::Bench(args) => bench::run(args, terminal),
+        Verb::Schema(args) => {
             texts::schema(args, terminal);
             Ok(())
         }
-        Command::Completions(args) => {
+        Verb::Completions(args) => {
             texts::completions(args, Arguments::command(), terminal);
             Ok(())
         }
-        Command::Man(args) => texts::man(args, Arguments::command(), terminal),
+        Verb::Man(args) => texts::man(args, Arguments::command(), terminal),
     };
     done.map(|()| None)
 }

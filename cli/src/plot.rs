@@ -45,12 +45,12 @@ fn refused(problem: impl Display) -> Error {
 }
 
 /// Function that gives the drawn value of a point.
-type Value = fn(&ScalingPoint) -> f64;
+type PointValue = fn(&ScalingPoint) -> f64;
 
 #[allow(clippy::cast_precision_loss, reason = "few adapters")]
 fn draw(curve: &ScalingCurve, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> {
-    let ideal: Value = |point| point.ideal_samples_per_s;
-    let measured: Value = |point| point.samples_per_s;
+    let ideal: PointValue = |point| point.ideal_samples_per_s;
+    let measured: PointValue = |point| point.samples_per_s;
     let series = [
         ("ideal: the sum of each alone", IDEAL, &curve.strong, ideal),
         ("the batch stays", STRONG, &curve.strong, measured),

@@ -12,7 +12,7 @@ use super::bar::Bar;
 use super::terminal::Terminal;
 
 /// Shows a run's progress.
-pub struct Progress<'a> {
+pub struct ProgressDisplay<'a> {
     terminal: &'a Terminal,
     epochs: u64,
     bar: Option<Bar>,
@@ -22,7 +22,7 @@ pub struct Progress<'a> {
     is_first: bool,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> ProgressDisplay<'a> {
     pub fn new(terminal: &'a Terminal, epochs: u64, n_adapters: usize) -> Self {
         let epoch = vec![0; n_adapters];
         Self { terminal, epochs, bar: None, epoch, epoch_ms: 0.0, is_first: true }
@@ -64,7 +64,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-impl Callback for Progress<'_> {
+impl Callback for ProgressDisplay<'_> {
     fn on_step(&mut self, log: &StepLog) -> Result<()> {
         for process in &log.processes {
             self.epoch.resize(log.processes.len(), 0);

@@ -22,7 +22,7 @@ pub struct RunRecord {
 }
 
 /// A run as it begins.
-pub struct Facts<'a> {
+pub struct RunFacts<'a> {
     /// Text of its settings.
     pub settings: String,
     /// Arguments of the command.
@@ -39,8 +39,8 @@ pub struct Facts<'a> {
 
 impl RunRecord {
     /// Writes settings and facts. The run's adapters and log are open.
-    pub fn begin(folder: RunFolder, facts: &Facts<'_>) -> Result<Self> {
-        let &Facts { trainer, fit, ref monitor, .. } = facts;
+    pub fn begin(folder: RunFolder, facts: &RunFacts<'_>) -> Result<Self> {
+        let &RunFacts { trainer, fit, ref monitor, .. } = facts;
         files::write(&folder.settings(), FileKind::RunSettings, |out| out.write_all(facts.settings.as_bytes()))?;
         let adapters = trainer.open_adapters().into_iter().map(|adapter| AdapterFacts {
             name: adapter.info.name,

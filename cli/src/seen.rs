@@ -19,9 +19,9 @@ const MOST_CLASSES: usize = 4096;
 
 /// Rows of each class, and rows that are predicted as each: a metric, so that they are counted without a second pass.
 #[derive(Clone, Debug, Default)]
-pub struct Seen(Arc<Mutex<Vec<f64>>>);
+pub struct SeenClasses(Arc<Mutex<Vec<f64>>>);
 
-impl Seen {
+impl SeenClasses {
     /// Counts the classes of each output that has one for a row.
     pub fn watch(model: &Model, compile: &mut Compile) -> Vec<Option<Self>> {
         let outputs = model.outputs();
@@ -67,7 +67,11 @@ pub fn without_counts(values: &Values) -> Values {
 }
 
 /// Names of the classes that an output never predicts, with their rows, for each output that has some.
-pub fn never_predicted(model: &Model, compile: &Compile, seen: &[Option<Seen>]) -> Vec<(String, Vec<(String, f64)>)> {
+pub fn never_predicted(
+    model: &Model,
+    compile: &Compile,
+    seen: &[Option<SeenClasses>],
+) -> Vec<(String, Vec<(String, f64)>)> {
     let outputs = model.outputs();
     let all = outputs.iter().zip(&compile.losses).zip(seen).enumerate();
     let of = all.filter_map(|(at, (((output, shape), loss), seen))| {
@@ -88,7 +92,7 @@ pub fn listed(never: &[(String, f64)]) -> String {
     few(&never.iter().map(one).collect::<Vec<_>>())
 }
 
-impl MetricFunction for Seen {
+impl MetricFunction for SeenClasses {
     fn kind(&self) -> &'static str {
         NAME
     }

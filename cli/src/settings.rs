@@ -28,7 +28,7 @@ pub use self::early_stopping::ModeSetting;
 
 use self::early_stopping::EarlyStoppingTable;
 use super::DataChoice;
-pub use as_run::{Change, with_value};
+pub use as_run::{SettingChange, as_run, with_value};
 
 /// The default settings without a file; also the example to copy.
 pub const DIGITS: &str = include_str!("digits.toml");
@@ -44,7 +44,7 @@ pub const OTHER_RATES_HELP: &str = "change its `values`, and leave out the rate"
 /// A whole settings file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct SettingsFile {
     #[serde(deserialize_with = "names::read_type")]
     pub data: DataConfig,
     pub model: ModelSource,
@@ -57,7 +57,7 @@ pub struct Settings {
     #[serde(default, deserialize_with = "names::read_type")]
     pub schedule: Schedule,
     #[serde(default)]
-    pub training: Training,
+    pub training: TrainingTable,
     /// The file of the settings; empty for the digits.
     #[serde(skip)]
     file: String,
@@ -110,7 +110,7 @@ fn adam() -> Optimizer {
 /// The table `[training]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Training {
+pub struct TrainingTable {
     /// Epochs of the run.
     pub epochs: u64,
     /// Rows of a batch, over all adapters.
@@ -187,7 +187,7 @@ pub struct Training {
     pub process_timeout: u64,
 }
 
-impl Default for Training {
+impl Default for TrainingTable {
     fn default() -> Self {
         Self {
             epochs: 10,
@@ -226,7 +226,7 @@ impl Default for Training {
 /// Rows for training, and rows for validation.
 type TrainAndValidation = (Arc<dyn Dataset>, Option<Arc<dyn Dataset>>);
 
-impl Settings {
+impl SettingsFile {
     /// The settings of a file, or of the digits.
     pub fn of(file: Option<&Path>) -> Result<Self> {
         match file {
@@ -450,7 +450,7 @@ impl Settings {
     }
 }
 
-impl Training {
+impl TrainingTable {
     fn check(&self, file: &str) -> Result<()> {
         let who = |key: &str| format!("`{file}`, key `{key}`,");
         if self.epochs == 0 {

@@ -9,7 +9,7 @@ use manyhands_engine::shown::bytes;
 use manyhands_engine::table::Table;
 
 use super::MemoryChoice;
-use super::settings::Settings;
+use super::settings::SettingsFile;
 use super::terminal::{Terminal, columns};
 
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub struct SummaryArgs {
 /// Shows the layers of a model, and the progress of its training.
 pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
     if args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
-        let settings = Settings::of(Some(&args.file))?;
+        let settings = SettingsFile::of(Some(&args.file))?;
         let model = settings.build_model(0)?;
         show(&model, terminal);
         return show_memory(&settings, &args.memory.or(settings.training.memory.as_ref()), model, terminal);
@@ -44,7 +44,7 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
 
 /// Shows the memory that training by these settings takes, on the two kinds of adapters and within limits. No driver is
 /// started to find the adapters of this machine.
-fn show_memory(settings: &Settings, limits: &MemoryLimits, model: Model, terminal: &Terminal) -> Result<()> {
+fn show_memory(settings: &SettingsFile, limits: &MemoryLimits, model: Model, terminal: &Terminal) -> Result<()> {
     let (training, compile) = (&settings.training, settings.compile(&model, 0)?);
     let trainer = Trainer::new(model, compile)?.placement(training.placement.clone());
     let mut table = Table::new(["training on", "rows at once", "memory", "limit"]).numbers([1, 2, 3]);

@@ -18,15 +18,15 @@ use manyhands_engine::files::Lock;
 use manyhands_engine::runtime::{STACK_BYTES, panic_text};
 use manyhands_engine::shown::shown;
 
-use self::record::{Asked, Row, Seen, State};
+use self::record::{Asked, SeenTrial, TrialRow, TrialState};
 use self::rounds::Rounds;
 use self::space::Vary;
 use super::interrupt::Interrupt;
 use super::report::text::number;
 use super::run_folder::RunFolder;
-use super::settings::{ModeSetting, Settings};
+use super::settings::{ModeSetting, SettingsFile};
 use super::terminal::{Terminal, check_file, make_folder_of};
-use super::train::{Trial, check_throttles, parse_throttle};
+use super::train::{SweepTrial, check_throttles, parse_throttle};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one};
 
 /// Folder of sweeps, if no other is named.
@@ -46,7 +46,7 @@ pub struct SweepArgs {
     /// Numbers are drawn between two ends, both included; with `,log`, each factor is as likely as any other. If both
     /// ends are integers, integers are drawn. Lists are separated by `|`. The name is that in the settings file, such as
     /// `model.layers.2.units`, by place from 0 or by name; the table may be left out.
-    #[arg(long, value_name = "KEY=VALUES", required = true)]
+    #[arg(long, value_name = "KEY=VALUES", required = true, value_parser = Vary::parse)]
     vary: Vec<Vary>,
     /// Number of trials. More than before add to an earlier sweep.
     #[arg(long, default_value_t = 20, value_parser = at_least_one)]
@@ -93,7 +93,7 @@ pub struct SweepArgs {
 }
 
 /// Adapters that train one trial at a time.
-struct Worker {
+struct TrialWorker {
     /// Their names, as `--adapters` takes them.
     named: String,
     infos: Vec<Info>,
@@ -115,7 +115,7 @@ struct Sweep<'a> {
     drawn: Vec<Vec<String>>,
     /// The settings of each trial.
     texts: Vec<String>,
-    workers: Vec<Worker>,
+    workers: Vec<TrialWorker>,
     /// Ends all trials after their current steps.
     stop: Arc<AtomicBool>,
     /// Causes why trials failed before they began.
@@ -124,7 +124,7 @@ struct Sweep<'a> {
 
 /// Draws trials, trains them, and names the best. Returns the exit status for a signal, if one came.
 pub fn run(args: &SweepArgs, terminal: &Terminal) -> Result<Option<i32>> {
-    let base = Settings::of(args.config.as_deref())?;
+    let base = SettingsFile::of(args.config.as_deref())?;
     let vary = resolved(&args.vary, base.text())?;
     let drawn = space::draw(&vary, args.trials, args.seed);
     let texts = drawn.iter().map(|values| settings_of(&vary, values, base.text())).collect::<Result<Vec<_>>>()?;
@@ -208,7 +208,7 @@ fn assignments(vary: &[Vary], values: &[String]) -> String {
 /// The settings of a trial; all of it is checked before any trial begins.
 fn settings_of(vary: &[Vary], values: &[String], text: &str) -> Result<String> {
     let text = vary.iter().zip(values).try_fold(text.to_owned(), |text, (vary, value)| vary.applied(&text, value))?;
-    Settings::parse(&text, "the settings").map_err(|error| {
+    SettingsFile::parse(&text, "the settings").map_err(|error| {
         let who = format!("a trial with {}: {}", shown(&assignments(vary, values)), error.who());
         Error::setting(who, error.problem(), error.help())
     })?;
@@ -216,7 +216,7 @@ fn settings_of(vary: &[Vary], values: &[String], text: &str) -> Result<String> {
 }
 
 /// One worker for each adapter, or one for all.
-fn workers(args: &SweepArgs, base: &Settings) -> Result<Vec<Worker>> {
+fn workers(args: &SweepArgs, base: &SettingsFile) -> Result<Vec<TrialWorker>> {
     let training = &base.training;
     let chosen = adapters::choose(args.adapters.adapters.as_deref(), training.adapters.as_deref())?;
     let limits = args.memory.or(training.memory.as_ref());
@@ -227,9 +227,9 @@ fn workers(args: &SweepArgs, base: &Settings) -> Result<Vec<Worker>> {
     if args.one_by_one || training.placement != Placement::Replicas {
         let named = chosen.iter().map(named).collect::<Vec<_>>().join(",");
         let (throttles, is_lost) = (args.throttle.clone(), AtomicBool::new(false));
-        return Ok(vec![Worker { named, infos: chosen, limits, throttles, is_lost }]);
+        return Ok(vec![TrialWorker { named, infos: chosen, limits, throttles, is_lost }]);
     }
-    let of_one = |(idx, info): (usize, &Info)| Worker {
+    let of_one = |(idx, info): (usize, &Info)| TrialWorker {
         named: named(info),
         infos: vec![info.clone()],
         limits: limits.alone(idx, &chosen),
@@ -259,18 +259,18 @@ impl Sweep<'_> {
 
     fn trial(
         &self,
-        settings: Settings,
+        settings: SettingsFile,
         folder: PathBuf,
         epochs: u64,
         worker: usize,
         objective: Option<Monitor>,
-    ) -> Trial {
-        let Worker { named, infos, limits, throttles, .. } = &self.workers[worker];
+    ) -> SweepTrial {
+        let TrialWorker { named, infos, limits, throttles, .. } = &self.workers[worker];
         let mut settings = settings;
         settings.start_paths_at(self.args.data_folder.as_deref());
         // Those of the sweep are shared out among its workers.
         settings.training.memory = None;
-        Trial {
+        SweepTrial {
             settings,
             folder,
             epochs,
@@ -317,7 +317,7 @@ impl Sweep<'_> {
         for (round, epochs) in (1..).zip(&rounds.epochs) {
             let mut left = VecDeque::new();
             for trial in &trials {
-                let seen = Seen::of(&self.folder_of(*trial))?;
+                let seen = SeenTrial::of(&self.folder_of(*trial))?;
                 if seen.is_none_or(|seen| seen.failure().is_none() && !seen.is_done(*epochs)) {
                     left.push_back(*trial);
                 }
@@ -341,7 +341,7 @@ impl Sweep<'_> {
     fn best_of(&self, trials: &[usize], epochs: u64) -> Result<Vec<usize>> {
         let mut values = Vec::new();
         for trial in trials {
-            let seen = Seen::of(&self.folder_of(*trial))?.filter(|seen| seen.failure().is_none());
+            let seen = SeenTrial::of(&self.folder_of(*trial))?.filter(|seen| seen.failure().is_none());
             let Some(seen) = seen.filter(|_| !hold(&self.failed).contains_key(trial)) else { continue };
             match seen.best(epochs, &self.asked) {
                 Some((_, value)) => values.push((self.asked.mode.sign() * value, *trial)),
@@ -408,7 +408,7 @@ impl Sweep<'_> {
     }
 
     fn train_one(&self, trial: usize, worker: usize, epochs: u64) -> Result<()> {
-        let settings = Settings::parse(&self.texts[trial], &format!("the settings of trial {}", trial + 1))?;
+        let settings = SettingsFile::parse(&self.texts[trial], &format!("the settings of trial {}", trial + 1))?;
         let objective = Monitor::new(self.asked.objective.as_str()).mode(self.asked.mode);
         let run = self.trial(settings, self.folder_of(trial).path().to_owned(), epochs, worker, Some(objective));
         let terminal = self.terminal.silent();
@@ -418,7 +418,7 @@ impl Sweep<'_> {
     /// Says how a trial ended.
     fn tell(&self, trial: usize, worker: usize) -> Result<()> {
         let row = self.row(trial)?;
-        let Worker { infos, .. } = &self.workers[worker];
+        let TrialWorker { infos, .. } = &self.workers[worker];
         let names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
         let how = match (&row.cause, row.value) {
             (Some(cause), _) => format!("failed: {}", cause.lines().next().unwrap_or_default()),
@@ -438,7 +438,7 @@ impl Sweep<'_> {
         }
     }
 
-    fn row(&self, trial: usize) -> Result<Row> {
+    fn row(&self, trial: usize) -> Result<TrialRow> {
         let folder = self.folder_of(trial);
         let value = |value: &String| {
             let table = format!("it = {value}").parse::<toml::Table>().ok();
@@ -446,15 +446,16 @@ impl Sweep<'_> {
             value.unwrap_or_default()
         };
         let settings = self.vary.iter().zip(&self.drawn[trial]).map(|(vary, drawn)| (vary.name(), value(drawn)));
-        let mut row = Row::of((trial + 1, &folder), Seen::of(&folder)?.as_ref(), &self.asked, settings.collect());
+        let mut row =
+            TrialRow::of((trial + 1, &folder), SeenTrial::of(&folder)?.as_ref(), &self.asked, settings.collect());
         if let Some(cause) = hold(&self.failed).get(&trial) {
-            (row.state, row.cause) = (State::Failed, Some(cause.clone()));
+            (row.state, row.cause) = (TrialState::Failed, Some(cause.clone()));
         }
         Ok(row)
     }
 
     /// All trials, best first.
-    fn rows(&self) -> Result<Vec<Row>> {
+    fn rows(&self) -> Result<Vec<TrialRow>> {
         let mut rows = (0..self.texts.len()).map(|trial| self.row(trial)).collect::<Result<Vec<_>>>()?;
         record::sort(&mut rows, &self.asked);
         Ok(rows)
@@ -489,7 +490,7 @@ impl Sweep<'_> {
         if self.texts.len() < self.args.trials {
             self.say(format_args!("there are only {} combinations of these values", self.texts.len()));
         }
-        let best = rows.first().filter(|row| row.state != State::Failed);
+        let best = rows.first().filter(|row| row.state != TrialState::Failed);
         let Some((best, value)) = best.and_then(|row| Some((row, row.value?))) else {
             let cause = rows.iter().find_map(|row| row.cause.clone()).unwrap_or_default();
             let problem = format!(

@@ -19,12 +19,12 @@ const PROGRAM: &str = "manyhands";
 #[derive(Args)]
 pub struct SchemaArgs {
     /// The schema of settings files, or of the lines of a log.
-    #[arg(value_enum, default_value_t = Schema::Settings)]
-    of: Schema,
+    #[arg(value_enum, default_value_t = SchemaOf::Settings)]
+    of: SchemaOf,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Schema {
+enum SchemaOf {
     Settings,
     Log,
 }
@@ -46,8 +46,8 @@ pub struct ManArgs {
 /// Prints a JSON Schema.
 pub fn schema(args: &SchemaArgs, terminal: &Terminal) {
     terminal.verbatim(match args.of {
-        Schema::Settings => SETTINGS.trim_end(),
-        Schema::Log => LOG.trim_end(),
+        SchemaOf::Settings => SETTINGS.trim_end(),
+        SchemaOf::Log => LOG.trim_end(),
     });
 }
 

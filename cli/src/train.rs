@@ -22,15 +22,15 @@ use manyhands_engine::shown::thousands;
 use super::baseline::Baseline;
 use super::interrupt::Interrupt;
 use super::learning_rate::{self, RangeTest};
-use super::progress::{Progress, in_use};
+use super::progress::{ProgressDisplay, in_use};
 use super::report::write_rates;
 use super::run_folder::RunFolder;
-use super::run_record::{Facts, RunRecord};
-use super::settings::{Change, DIGITS, OTHER_RATES, OTHER_RATES_HELP, Settings, parse_split};
+use super::run_record::{RunFacts, RunRecord};
+use super::settings::{DIGITS, OTHER_RATES, OTHER_RATES_HELP, SettingChange, SettingsFile, as_run, parse_split};
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
 use files::Files;
-pub use trial::Trial;
+pub use trial::SweepTrial;
 
 #[derive(Args, Default)]
 pub struct TrainArgs {
@@ -157,7 +157,7 @@ impl TrainArgs {
     }
 
     /// Changes of the settings by flags.
-    fn changes(&self, seed: u64) -> Vec<Change> {
+    fn changes(&self, seed: u64) -> Vec<SettingChange> {
         let text = |text: &str| toml::Value::String(text.to_owned()).to_string();
         let split = self.split.as_ref().and_then(|split| match split {
             SplitMode::Learned => Some("learned".to_owned()),
@@ -180,11 +180,11 @@ impl TrainArgs {
     }
 
     /// The settings, overridden by the flags.
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<SettingsFile> {
         if let Some(folder) = self.resumed_folder() {
             folder.check_files()?;
         }
-        let mut settings = Settings::of(self.config_file().as_deref())?;
+        let mut settings = SettingsFile::of(self.config_file().as_deref())?;
         settings.start_paths_at(self.data_folder.as_deref());
         let training = &mut settings.training;
         training.epochs = self.epochs.map_or(training.epochs, |epochs| epochs as u64);
@@ -202,7 +202,7 @@ impl TrainArgs {
 }
 
 /// All that a run needs, checked, with the adapters open.
-struct Run {
+struct PreparedRun {
     trainer: Trainer,
     train: Arc<dyn Dataset>,
     fit: Fit,
@@ -288,16 +288,16 @@ fn check_launcher(group: &Group) -> Result<()> {
 
 /// Trains on open adapters, and writes what the run gives.
 fn train(
-    mut run: Run,
-    settings: &Settings,
+    mut run: PreparedRun,
+    settings: &SettingsFile,
     (args, files): (&TrainArgs, &Files),
     arguments: &[String],
     terminal: &Terminal,
 ) -> Result<()> {
     let mut logs = Logs::open(&run, args, files)?;
-    let mut record = begin_record(&run, args, files, settings.as_run(&args.changes(run.seed)), arguments)?;
+    let mut record = begin_record(&run, args, files, as_run(settings, &args.changes(run.seed)), arguments)?;
     let n_adapters = run.trainer.open_adapters().len();
-    let mut progress = Progress::new(terminal, run.fit.epochs, n_adapters);
+    let mut progress = ProgressDisplay::new(terminal, run.fit.epochs, n_adapters);
     let history = fit(&mut run, &mut logs, record.as_mut().map(RunRecord::best), &mut progress);
     progress.finish();
     if let (Err(error), Some(record)) = (&history, &mut record) {
@@ -322,7 +322,7 @@ fn train(
 }
 
 /// Says where the best model is, and how to use it. Who has not named a folder is told also if all else is quiet.
-fn show_best(run: &Run, files: &Files, terminal: &Terminal) {
+fn show_best(run: &PreparedRun, files: &Files, terminal: &Terminal) {
     let Some(folder) = files.folder.as_ref().filter(|_| files.is_numbered || !terminal.is_quiet()) else { return };
     let best = folder.best();
     if !best.is_file() {
@@ -335,20 +335,20 @@ fn show_best(run: &Run, files: &Files, terminal: &Terminal) {
 }
 
 /// The adapters of the flag, else of the settings.
-fn choose(args: &TrainArgs, settings: &Settings) -> Result<Vec<Info>> {
+fn choose(args: &TrainArgs, settings: &SettingsFile) -> Result<Vec<Info>> {
     adapters::choose(args.adapters.adapters.as_deref(), settings.training.adapters.as_deref())
 }
 
 /// Begins the record of a run that has a folder, with the text of its settings.
 fn begin_record(
-    run: &Run,
+    run: &PreparedRun,
     args: &TrainArgs,
     files: &Files,
     settings: String,
     arguments: &[String],
 ) -> Result<Option<RunRecord>> {
     let Some(folder) = &files.folder else { return Ok(None) };
-    let facts = Facts {
+    let facts = RunFacts {
         settings,
         arguments,
         data_folder: args.data_folder.as_deref(),
@@ -365,7 +365,7 @@ fn begin_record(
 /// Trains for some steps at rising rates, on adapters that are then let go.
 fn find_learning_rate(
     (args, files): (&TrainArgs, &Files),
-    mut settings: Settings,
+    mut settings: SettingsFile,
     page: &Path,
     terminal: &Terminal,
 ) -> Result<Option<i32>> {
@@ -399,7 +399,7 @@ fn find_learning_rate(
 }
 
 /// Announcement of a run, for `--dry-run`.
-fn plan(run: &Run) -> String {
+fn plan(run: &PreparedRun) -> String {
     let (rows, size, done) = (run.train.len(), run.fit.batch_size, run.done.map_or(0, |(epochs, _)| epochs));
     let steps = if run.fit.drop_remainder { rows / size } else { rows.div_ceil(size) };
     let epochs = run.fit.epochs.saturating_sub(done);
@@ -413,11 +413,11 @@ fn plan(run: &Run) -> String {
 fn prepare(
     args: &TrainArgs,
     files: &Files,
-    settings: Settings,
+    settings: SettingsFile,
     chosen: Vec<Info>,
     terminal: &Terminal,
     group: &Group,
-) -> Result<(Run, Settings)> {
+) -> Result<(PreparedRun, SettingsFile)> {
     let checkpoint = files.resumed.as_deref().map(|file| load(file, group)).transpose()?;
     let resumed_seed = checkpoint.as_ref().map(|checkpoint| checkpoint.progress.seed);
     let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
@@ -461,7 +461,8 @@ fn prepare(
     let mut fit = settings.training.fit(train.schema().classes(0))?;
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
-    let run = Run { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
+    let run =
+        PreparedRun { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
     Ok((run, settings))
 }
 
@@ -529,7 +530,7 @@ pub fn check_throttles(throttles: &[(usize, f64)], n_adapters: usize) -> Result<
 }
 
 /// Reason why no step is left, if none is.
-fn finished(run: &Run) -> Option<String> {
+fn finished(run: &PreparedRun) -> Option<String> {
     let progress = run.trainer.progress();
     if progress.is_finished {
         return Some(format!("nothing to do: early stopping ended this run after epoch {}", progress.epoch));
@@ -538,7 +539,7 @@ fn finished(run: &Run) -> Option<String> {
         .then(|| format!("nothing to do: all {} epochs are done; `--epochs` asks for more", progress.epoch))
 }
 
-fn open_adapters(run: &mut Run, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
+fn open_adapters(run: &mut PreparedRun, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
     run.trainer.open(&run.fit, run.train.len())?;
     if terminal.is_quiet() {
         return Ok(());
@@ -570,7 +571,7 @@ struct Logs {
 }
 
 impl Logs {
-    fn open(run: &Run, args: &TrainArgs, files: &Files) -> Result<Self> {
+    fn open(run: &PreparedRun, args: &TrainArgs, files: &Files) -> Result<Self> {
         if !run.trainer.group().is_first() {
             return Ok(Self { json: Vec::new(), csv: None, tensorboard: None });
         }
@@ -592,7 +593,7 @@ impl Logs {
     }
 }
 
-impl Run {
+impl PreparedRun {
     /// Loss and metrics of a model that does not look at its inputs, on the rows by which the run is judged.
     fn baseline(&self, history: &History) -> Option<Baseline> {
         let model = self.trainer.model();
@@ -619,10 +620,10 @@ impl Run {
 }
 
 fn fit(
-    run: &mut Run,
+    run: &mut PreparedRun,
     logs: &mut Logs,
     best: Option<&mut ModelCheckpoint>,
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressDisplay<'_>,
 ) -> Result<History> {
     let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
     // Early stopping comes first, so that its state in a checkpoint fits with any logs.
@@ -638,7 +639,7 @@ fn fit(
 }
 
 /// Values of the best weights, if early stopping restored weights of an earlier epoch than the last.
-fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
+fn best_values(run: &mut PreparedRun, history: &History) -> Result<Option<Values>> {
     let (Some(stopping), Some(validation)) = (&run.early_stopping, &run.fit.validation) else { return Ok(None) };
     let last = history.epochs.last().and_then(|epoch| epoch.values.get(&stopping.monitor().name));
     let is_last_best = !run.trainer.progress().is_finished && last == stopping.best_value();
@@ -650,7 +651,7 @@ fn best_values(run: &mut Run, history: &History) -> Result<Option<Values>> {
 }
 
 fn report(
-    run: &mut Run,
+    run: &mut PreparedRun,
     files: &Files,
     terminal: &Terminal,
     history: &History,

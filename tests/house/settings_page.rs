@@ -359,9 +359,9 @@ fn quoted_name(variant: &str) -> String {
 /// The keys of `[training]`.
 fn training(page: &mut String) {
     let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src/settings.rs")).unwrap();
-    let values = source.split("impl Default for Training {").nth(1).unwrap();
+    let values = source.split("impl Default for TrainingTable {").nth(1).unwrap();
     page.push_str("\n## `[training]`\n\n| setting | default | is |\n| --- | --- | --- |\n");
-    for Field { name, doc, .. } in structure(&source, "Training").fields {
+    for Field { name, doc, .. } in structure(&source, "TrainingTable").fields {
         let start = format!("{name}: ");
         let value = values.lines().find_map(|line| line.trim().strip_prefix(&start)).unwrap().trim_end_matches(',');
         writeln!(page, "| `{name}` | {} | {} |", default_of_training(&name, value), doc.replace('|', "\\|")).unwrap();

@@ -283,7 +283,7 @@ fn schema() -> Value {
             "losses": { "type": "array", "items": { "$ref": "#/definitions/loss" } },
             "optimizer": optimizers(),
             "schedule": kinds(&schedule, &Map::new(), true),
-            "training": object(&fields_of("cli/src/settings.rs", "Training"), &[]),
+            "training": object(&fields_of("cli/src/settings.rs", "TrainingTable"), &[]),
         },
         "definitions": { "layer": layers(), "loss": losses(), "metric": metrics() },
     })

@@ -62,7 +62,7 @@ fn losses(list: &[Info], is_disturbed: bool) -> Result<(Vec<f64>, Vec<f64>)> {
         .add(Dense::new(CLASSES))
         .build(1)?;
     let data = Synthetic::new([28, 28, 1], CLASSES, 0..STEPS * ROWS, 3)?;
-    let opened: Opened = Arc::default();
+    let opened: OpenedAdapters = Arc::default();
     let compile = Compile::new(Optimizer::adam(1e-3), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
     let mut trainer = Trainer::new(model, compile)?.on(list.to_vec()).opener(remember(&opened));
     let clock = runtime::system();
@@ -90,7 +90,7 @@ fn losses(list: &[Info], is_disturbed: bool) -> Result<(Vec<f64>, Vec<f64>)> {
 }
 
 /// Destroys the adapter that was opened last at a position.
-fn lose(opened: &Opened, at: usize) {
+fn lose(opened: &OpenedAdapters, at: usize) {
     let handles = opened.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, handle)) = handles.iter().rev().find(|(idx, _)| *idx == at) {
         // An adapter that is lost already takes no requests.
@@ -99,10 +99,10 @@ fn lose(opened: &Opened, at: usize) {
 }
 
 /// Positions and handles of the adapters that were opened.
-type Opened = Arc<Mutex<Vec<(usize, Handle)>>>;
+type OpenedAdapters = Arc<Mutex<Vec<(usize, Handle)>>>;
 
 /// An opener that keeps the handles.
-fn remember(opened: &Opened) -> Opener {
+fn remember(opened: &OpenedAdapters) -> Opener {
     let opened = opened.clone();
     Arc::new(move |info, actor, runtime, events| {
         let handle = adapters::open(info, actor, runtime, events)?;

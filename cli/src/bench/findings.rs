@@ -1,6 +1,6 @@
 //! Judges a report: results that are wrong, and speeds that a GPU of today should not have. Asks nothing of the machine.
 
-use crate::doctor::judge::{Finding, Level};
+use crate::doctor::judge::{Finding, FindingLevel};
 use crate::report::text::percent;
 use manyhands::adapters::Kind;
 use manyhands_bench::kernels::{AdapterKernels, Timed};
@@ -22,7 +22,7 @@ pub fn findings(measured: &Measured) -> Vec<Finding> {
     let mut all = Vec::new();
     for checked in measured.checked.iter().filter(|checked| !checked.checked.wrong.is_empty()) {
         all.push(Finding {
-            level: Level::Wrong,
+            level: FindingLevel::Wrong,
             adapter: Some(checked.adapter),
             problem: format!("these kernels differ from their definitions: {}", checked.checked.wrong.join(", ")),
             advice: "don't train on it: leave it out by `--adapters`, install another version of the driver, and report this".into(),
@@ -30,7 +30,7 @@ pub fn findings(measured: &Measured) -> Vec<Finding> {
     }
     for adapter in measured.machine.adapters.iter().filter(|adapter| adapter.info.kind.is_gpu()) {
         let advice = |problem: String, advice: &str| Finding {
-            level: Level::Advice,
+            level: FindingLevel::Advice,
             adapter: Some(adapter.info.index),
             problem,
             advice: advice.into(),
@@ -64,7 +64,7 @@ pub fn findings(measured: &Measured) -> Vec<Finding> {
     }
     if let Some(faults) = measured.faults.as_ref().filter(|faults| faults.largest_difference > TOLERANCE) {
         all.push(Finding {
-            level: Level::Wrong,
+            level: FindingLevel::Wrong,
             adapter: None,
             problem: format!("the loss changed by {:.1e} of itself when adapters were lost", faults.largest_difference),
             advice: "please report this: a lost adapter must not change what is computed".into(),
@@ -99,7 +99,7 @@ pub fn best_tiles(kernels: &AdapterKernels) -> Vec<&Timed> {
 fn of_scaling(curve: &ScalingCurve) -> Option<Finding> {
     let all = curve.weak.last().filter(|point| point.n_adapters > 1 && point.efficiency < LEAST_EFFICIENCY)?;
     Some(Finding {
-        level: Level::Advice,
+        level: FindingLevel::Advice,
         adapter: None,
         problem: format!(
             "{} adapters train {} with {} of the sum of their speeds",
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    fn one(measured: &Measured) -> (Level, String) {
+    fn one(measured: &Measured) -> (FindingLevel, String) {
         let found = findings(measured);
         assert_eq!(found.len(), 1, "{found:?}");
         (found[0].level, found[0].problem.clone())
@@ -169,7 +169,10 @@ mod tests {
         let mut measured = good();
         measured.kernels[0].kernels[1].of_peak = 0.2;
         let (level, problem) = one(&measured);
-        assert!(level == Level::Advice && problem.contains("reaches only 20.0 % of the measured peak"), "{problem}");
+        assert!(
+            level == FindingLevel::Advice && problem.contains("reaches only 20.0 % of the measured peak"),
+            "{problem}"
+        );
         assert!(problem.contains("`workgroup64`"), "{problem}");
     }
 
@@ -189,10 +192,10 @@ mod tests {
         let mut measured = good();
         measured.checked[0].checked.wrong = vec!["adam.update".into()];
         let (level, problem) = one(&measured);
-        assert!(level == Level::Wrong && problem.ends_with("adam.update"), "{problem}");
+        assert!(level == FindingLevel::Wrong && problem.ends_with("adam.update"), "{problem}");
         let mut measured = good();
         measured.faults.as_mut().unwrap().largest_difference = 0.1;
-        assert_eq!(one(&measured).0, Level::Wrong);
+        assert_eq!(one(&measured).0, FindingLevel::Wrong);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! All that a report of a machine holds.
 
-use crate::doctor::facts::Facts;
+use crate::doctor::facts::MachineFacts;
 use crate::doctor::judge::Finding;
 use manyhands_bench::kernels::{AdapterKernels, Checked};
 use manyhands_bench::scaling::ScalingCurve;
@@ -13,7 +13,7 @@ use super::torch::Torch;
 /// All that was measured.
 #[derive(Serialize)]
 pub struct Measured {
-    pub machine: Facts,
+    pub machine: MachineFacts,
     pub findings: Vec<Finding>,
     /// Kernels beside their definitions.
     pub checked: Vec<CheckedAdapter>,

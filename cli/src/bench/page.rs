@@ -1,7 +1,7 @@
 //! The page of `manyhands bench report`. It holds all that it shows, and loads nothing.
 
-use crate::doctor::facts::{Examined, Outcome};
-use crate::doctor::judge::{Level, verdict};
+use crate::doctor::facts::{Examined, StepOutcome};
+use crate::doctor::judge::{FindingLevel, verdict};
 use crate::report::chart::{Chart, Series, Style};
 use crate::report::markup::{bar, table};
 use crate::report::page::whole;
@@ -63,7 +63,7 @@ fn findings(measured: &Measured) -> String {
     html.push_str("<ul>\n");
     for finding in &measured.findings {
         let who = finding.adapter.map_or("this machine".into(), |index| measured.machine.name(index).to_owned());
-        let level = if finding.level == Level::Wrong { "<b>Wrong:</b> " } else { "" };
+        let level = if finding.level == FindingLevel::Wrong { "<b>Wrong:</b> " } else { "" };
         write_to(
             &mut html,
             format_args!(
@@ -102,7 +102,7 @@ fn adapters(measured: &Measured) -> String {
         });
         let peaks = measured.kernels.iter().find(|kernels| kernels.name == info.name).map(|kernels| &kernels.peaks);
         let rate = |value: Option<f64>| value.map_or("–".into(), number);
-        let failed = matches!(outcome, Outcome::Failed(_));
+        let failed = matches!(outcome, StepOutcome::Failed(_));
         let cells = vec![
             info.name.clone(),
             crate::adapters::kind(info.kind).into(),

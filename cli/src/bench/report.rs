@@ -17,7 +17,7 @@ use manyhands_engine::runtime::{self, Runtime};
 
 use super::super::AdapterChoice;
 use super::super::doctor;
-use super::super::doctor::judge::{Level, judge};
+use super::super::doctor::judge::{FindingLevel, judge};
 use super::super::terminal::Terminal;
 use super::faults::{self, Faults};
 use super::findings::findings;
@@ -27,7 +27,7 @@ use super::torch::{self, Torch};
 use super::{prepare_files, write};
 
 #[derive(Args)]
-pub struct ReportArgs {
+pub struct BenchReportArgs {
     /// Adapters to measure, as for training [default: all of this machine].
     #[command(flatten)]
     adapters: AdapterChoice,
@@ -66,7 +66,7 @@ const MODELS: [&str; 7] = ["mlp", "cnn", "lstm", "gpt_mini", "mobilenet_v2", "re
 const SCALED: [&str; 3] = ["cnn", "mlp", "resnet18"];
 
 /// Measures, and writes the page and the JSON.
-pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
+pub fn run(args: &BenchReportArgs, terminal: &Terminal) -> Result<()> {
     let [page, json] = ["html", "json"].map(|end| with_end(&args.output, end));
     prepare_files(&[(&page, FileKind::Page), (&json, FileKind::Report)])?;
     let list = args.adapters.or_all()?;
@@ -87,7 +87,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
         terminal.line(format_args!("left out: {what}: {why}"));
     }
     terminal.line(format_args!("report in `{}` and `{}`", page.display(), json.display()));
-    match told.findings.iter().filter(|finding| finding.level == Level::Wrong).count() {
+    match told.findings.iter().filter(|finding| finding.level == FindingLevel::Wrong).count() {
         0 => Ok(()),
         wrong => Err(Error::adapter(
             "this machine",
@@ -158,7 +158,9 @@ impl<'a> Sitting<'a> {
         let machine = doctor::examine(&self.list, &MemoryLimits::default(), self.terminal)?;
         let mut findings_of = judge(&machine);
         let checked = self.checked();
-        for index in findings_of.iter().filter(|finding| finding.level == Level::Wrong).filter_map(|it| it.adapter) {
+        for index in
+            findings_of.iter().filter(|finding| finding.level == FindingLevel::Wrong).filter_map(|it| it.adapter)
+        {
             self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(index)), "its results are wrong");
             self.list.retain(|info| info.index != index);
         }

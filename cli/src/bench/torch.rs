@@ -24,7 +24,7 @@ pub struct Torch {
     pub name: String,
     /// Products of matrices, f32 without TF32.
     pub products: Vec<Product>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<TorchSteps>,
 }
 
 /// A product of matrices.
@@ -36,7 +36,7 @@ pub struct Product {
 
 /// Training steps of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct TorchSteps {
     pub model: String,
     pub batch_size: u32,
     /// The median.

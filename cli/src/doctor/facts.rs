@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// A machine and its adapters.
 #[derive(Clone, Debug, Serialize)]
-pub struct Facts {
+pub struct MachineFacts {
     /// Version of manyhands.
     pub version: &'static str,
     /// Operating system and processor.
@@ -26,7 +26,7 @@ pub struct Facts {
     pub adapters: Vec<Examined>,
 }
 
-impl Facts {
+impl MachineFacts {
     /// Name of the adapter with an index; empty if there is none.
     pub fn name(&self, index: usize) -> &str {
         self.adapters.iter().find(|adapter| adapter.info.index == index).map_or("", |adapter| &adapter.info.name)
@@ -50,14 +50,14 @@ pub struct Examined {
     /// Bytes of memory of its own, where the system says.
     pub memory: Option<u64>,
     /// Speed of transfers.
-    pub link: Option<Link>,
+    pub link: Option<LinkSpeed>,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: StepOutcome,
 }
 
 /// Speed of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Link {
+pub struct LinkSpeed {
     /// Of 8 MB, in 10⁹ bytes a second.
     pub upload_gb_s: f64,
     pub readback_gb_s: f64,
@@ -68,8 +68,8 @@ pub struct Link {
 /// The result of a training step.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    Trained(Step),
+pub enum StepOutcome {
+    Trained(ComparedStep),
     Failed(Failed),
 }
 
@@ -87,7 +87,7 @@ fn name<S: serde::Serializer>(kind: &ErrorKind, serializer: S) -> Result<S::Ok, 
 
 /// A training step beside that of the CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Step {
+pub struct ComparedStep {
     /// Milliseconds until the adapter was open, kernels compiled; then of the first step.
     pub open_ms: f64,
     pub step_ms: f64,

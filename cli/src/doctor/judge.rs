@@ -6,7 +6,7 @@ use manyhands_engine::adapters::list::{Dxc, is_fxc};
 use manyhands_engine::shown::bytes;
 use serde::Serialize;
 
-use super::facts::{Examined, Facts, Failed, Outcome, Step};
+use super::facts::{ComparedStep, Examined, Failed, MachineFacts, StepOutcome};
 use manyhands_engine::adapters::UNFINISHED;
 
 /// Free memory below which training meets its limits.
@@ -24,7 +24,7 @@ const MOST_NAMES: usize = 4;
 /// Weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum FindingLevel {
     /// Training works, but could be faster or safer.
     Advice,
     /// Training does not work, or gives wrong results.
@@ -34,7 +34,7 @@ pub enum Level {
 /// A finding and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    pub level: Level,
+    pub level: FindingLevel,
     /// Index of the adapter; `None` for the machine.
     pub adapter: Option<usize>,
     pub problem: String,
@@ -42,10 +42,10 @@ pub struct Finding {
 }
 
 /// All findings about a machine.
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn judge(facts: &MachineFacts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = facts.adapters.iter().flat_map(|adapter| of_adapter(adapter, facts.dxc)).collect();
     let machine = |problem: String, advice: &str| Finding {
-        level: Level::Advice,
+        level: FindingLevel::Advice,
         adapter: None,
         problem,
         advice: advice.to_owned(),
@@ -79,34 +79,34 @@ pub fn verdict(index: usize, findings: &[Finding]) -> &'static str {
     let of_it = findings.iter().filter(|finding| finding.adapter == Some(index));
     match of_it.map(|finding| finding.level).max() {
         None => "good",
-        Some(Level::Advice) => "works",
-        Some(Level::Wrong) => "WRONG",
+        Some(FindingLevel::Advice) => "works",
+        Some(FindingLevel::Wrong) => "WRONG",
     }
 }
 
 fn of_adapter(adapter: &Examined, dxc: Dxc) -> Vec<Finding> {
-    let finding = |level: Level, (problem, advice): (String, String)| Finding {
+    let finding = |level: FindingLevel, (problem, advice): (String, String)| Finding {
         level,
         adapter: Some(adapter.info.index),
         problem,
         advice,
     };
     let result = match &adapter.outcome {
-        Outcome::Failed(failed) => Some(of_failure(adapter, failed)),
-        Outcome::Trained(step) => of_step(step),
+        StepOutcome::Failed(failed) => Some(of_failure(adapter, failed)),
+        StepOutcome::Trained(step) => of_step(step),
     };
-    let mut findings: Vec<Finding> = result.into_iter().map(|it| finding(Level::Wrong, it)).collect();
+    let mut findings: Vec<Finding> = result.into_iter().map(|it| finding(FindingLevel::Wrong, it)).collect();
     if is_fxc(&adapter.info) {
         let problem =
             "DX12 has FXC here, the old shader compiler, which takes about three times as long to build shaders".into();
-        findings.push(finding(Level::Advice, (problem, dxc.advice().into())));
+        findings.push(finding(FindingLevel::Advice, (problem, dxc.advice().into())));
     }
     let slowest = adapter.link.map_or(f64::INFINITY, |link| link.upload_gb_s.min(link.readback_gb_s));
     if adapter.info.kind == Kind::DiscreteGpu && slowest < SLOW_LINK_GB_S {
         let problem = format!("transfers reach only {slowest:.2} GB/s");
         let advice = "look whether the card sits in a slot of 16 lanes, without a riser cable, and whether it saves power; a \
                       learned split gives it fewer rows, `gradient_compression = \"fp16\"` sends half";
-        findings.push(finding(Level::Advice, (problem, advice.into())));
+        findings.push(finding(FindingLevel::Advice, (problem, advice.into())));
     }
     findings
 }
@@ -163,7 +163,7 @@ fn in_short(text: &str, info: &Info) -> String {
 }
 
 /// A step beside the CPU's.
-fn of_step(step: &Step) -> Option<(String, String)> {
+fn of_step(step: &ComparedStep) -> Option<(String, String)> {
     if step.differences.is_empty() {
         return None;
     }
@@ -204,19 +204,24 @@ fn part(part: f64) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::doctor::facts::{Difference, Link, Reset};
+    use crate::doctor::facts::{Difference, LinkSpeed, Reset};
 
     /// A machine on which all is well.
-    pub fn healthy() -> Facts {
+    pub fn healthy() -> MachineFacts {
         let info = Info { name: "GeForce".into(), kind: Kind::DiscreteGpu, backend: "vulkan".into(), ..Info::cpu() };
         let card = Examined {
             info,
             memory: Some(8 << 30),
-            link: Some(Link { upload_gb_s: 9.0, readback_gb_s: 8.0, round_trip_ms: 0.2 }),
-            outcome: Outcome::Trained(Step { has_changed: true, loss: 1.6, expected_loss: 1.6, ..Step::default() }),
+            link: Some(LinkSpeed { upload_gb_s: 9.0, readback_gb_s: 8.0, round_trip_ms: 0.2 }),
+            outcome: StepOutcome::Trained(ComparedStep {
+                has_changed: true,
+                loss: 1.6,
+                expected_loss: 1.6,
+                ..ComparedStep::default()
+            }),
         };
         let cpu = Examined { info: Info { index: 1, ..Info::cpu() }, link: None, ..card.clone() };
-        Facts {
+        MachineFacts {
             version: "0",
             system: "linux x86_64".into(),
             threads: 8,
@@ -229,7 +234,7 @@ pub mod tests {
         }
     }
 
-    fn one(facts: &Facts) -> Finding {
+    fn one(facts: &MachineFacts) -> Finding {
         let findings = judge(facts);
         assert_eq!(findings.len(), 1, "{findings:?}");
         findings[0].clone()
@@ -247,7 +252,7 @@ pub mod tests {
         facts.adapters[0].info.backend = "dx12".into();
         facts.adapters[0].info.driver = "31.0.15 FXC".into();
         let found = one(&facts);
-        assert_eq!((found.level, found.adapter), (Level::Advice, Some(0)));
+        assert_eq!((found.level, found.adapter), (FindingLevel::Advice, Some(0)));
         assert!(found.problem.contains("FXC") && found.advice.contains("dxcompiler.dll"), "{found:?}");
         assert_eq!(verdict(0, &[found]), "works");
         facts.adapters[0].info.driver = "31.0.15 DXC".into();
@@ -259,9 +264,9 @@ pub mod tests {
         let failed = |backend: &str, kind: ErrorKind| {
             let mut facts = healthy();
             facts.adapters[0].info.backend = backend.into();
-            facts.adapters[0].outcome = Outcome::Failed(Failed { kind, text: "it said so\n  help: x".into() });
+            facts.adapters[0].outcome = StepOutcome::Failed(Failed { kind, text: "it said so\n  help: x".into() });
             let found = one(&facts);
-            assert!(found.level == Level::Wrong && found.problem.ends_with(": it said so"), "{found:?}");
+            assert!(found.level == FindingLevel::Wrong && found.problem.ends_with(": it said so"), "{found:?}");
             (found.problem, found.advice)
         };
         let (problem, advice) = failed("vulkan", ErrorKind::OutOfMemory);
@@ -275,7 +280,7 @@ pub mod tests {
     }
 
     /// DX12 of Wine 8.0 on Debian 12, as `doctor --json` told it there, with an error's text.
-    fn wine(kind: ErrorKind, text: &str) -> Facts {
+    fn wine(kind: ErrorKind, text: &str) -> MachineFacts {
         let mut facts = healthy();
         facts.system = "windows x86_64".into();
         let info = Info {
@@ -287,7 +292,7 @@ pub mod tests {
             device: 1741,
             ..Info::cpu()
         };
-        let outcome = Outcome::Failed(Failed { kind, text: text.into() });
+        let outcome = StepOutcome::Failed(Failed { kind, text: text.into() });
         facts.adapters = vec![Examined { info, memory: None, link: None, outcome }];
         facts
     }
@@ -336,19 +341,19 @@ pub mod tests {
     fn wrong_results_are_told_with_layers_and_kernels() {
         let mut facts = healthy();
         let differences = ["conv/kernel", "a", "b", "c", "d"].map(|name| Difference { name: name.into(), part: 0.25 });
-        facts.adapters[0].outcome = Outcome::Trained(Step {
+        facts.adapters[0].outcome = StepOutcome::Trained(ComparedStep {
             has_changed: true,
             loss: 1.2,
             expected_loss: 1.6,
             differences: differences.into(),
             wrong_kernels: vec!["conv2d.forward".into()],
-            ..Step::default()
+            ..ComparedStep::default()
         });
         let found = one(&facts);
         for part in ["`conv/kernel`, `a`, `b`, `c`, 1 more by up to 25.0 %", "wrong kernels: conv2d.forward"] {
             assert!(found.problem.contains(part), "{found:?}");
         }
-        assert!(found.level == Level::Wrong && found.advice.contains("don't train on it"));
+        assert!(found.level == FindingLevel::Wrong && found.advice.contains("don't train on it"));
         assert_eq!(verdict(0, &[found]), "WRONG");
     }
 
@@ -366,7 +371,7 @@ pub mod tests {
         facts.gpus = 0;
         assert!(one(&facts).problem.contains("no GPU is found"));
         let mut facts = healthy();
-        facts.adapters[0].link = Some(Link { upload_gb_s: 0.4, readback_gb_s: 0.3, round_trip_ms: 0.2 });
+        facts.adapters[0].link = Some(LinkSpeed { upload_gb_s: 0.4, readback_gb_s: 0.3, round_trip_ms: 0.2 });
         let found = one(&facts);
         assert!(found.problem.contains("only 0.30 GB/s") && found.advice.contains("slot"), "{found:?}");
     }

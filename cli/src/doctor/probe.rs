@@ -16,7 +16,7 @@ use manyhands_engine::plan::{Plan, Role};
 use manyhands_engine::runtime::{self, Runtime};
 use manyhands_engine::timing::median;
 
-use super::facts::{Difference, Examined, Failed, Link, Outcome, Step};
+use super::facts::{ComparedStep, Difference, Examined, Failed, LinkSpeed, StepOutcome};
 use super::system;
 
 /// A network with a layer of each family that networks commonly have.
@@ -52,7 +52,7 @@ const SHORT_ROUNDS: usize = 15;
 const LIMIT_MS: f64 = 20_000.0;
 
 /// Weights before and after a step, and the outputs after it.
-struct Trained {
+struct TriedStep {
     open_ms: f64,
     step_ms: f64,
     loss: f64,
@@ -62,14 +62,14 @@ struct Trained {
 }
 
 /// Tries adapters beside the CPU.
-pub struct Probe {
+pub struct AdapterProbe {
     opener: Opener,
     limits: MemoryLimits,
     in_use: Vec<Info>,
-    expected: Trained,
+    expected: TriedStep,
 }
 
-impl Probe {
+impl AdapterProbe {
     /// Adapters in use that an opener opens, within limits. Computes what is expected of them.
     pub fn new(opener: Opener, limits: MemoryLimits, in_use: Vec<Info>) -> Result<Self> {
         let own: Opener = Arc::new(adapters::open);
@@ -82,15 +82,15 @@ impl Probe {
         let info = &self.in_use[adapter_idx];
         let limits = self.limits.alone(adapter_idx, &self.in_use);
         let outcome = match train(info, &self.opener, &limits) {
-            Ok(trained) => Outcome::Trained(self.compare(info, &trained)),
-            Err(error) => Outcome::Failed(Failed { kind: error.kind(), text: error.to_string() }),
+            Ok(trained) => StepOutcome::Trained(self.compare(info, &trained)),
+            Err(error) => StepOutcome::Failed(Failed { kind: error.kind(), text: error.to_string() }),
         };
         // A device that fails a step may hang in a transfer, too.
-        let link = matches!(outcome, Outcome::Trained(_)).then(|| link(info, &self.opener).ok()).flatten();
+        let link = matches!(outcome, StepOutcome::Trained(_)).then(|| link(info, &self.opener).ok()).flatten();
         Examined { info: info.clone(), memory: system::memory_of(info), link, outcome }
     }
 
-    fn compare(&self, info: &Info, trained: &Trained) -> Step {
+    fn compare(&self, info: &Info, trained: &TriedStep) -> ComparedStep {
         let mut differences = Vec::new();
         let all = self.expected.tensors.iter().flat_map(|(_, before, after)| changes(before, after));
         let no_change = NO_CHANGE * largest(all);
@@ -102,7 +102,7 @@ impl Probe {
         differences.extend(difference("outputs", &numbers(&trained.outputs), &numbers(&self.expected.outputs), 0.0));
         differences.extend(difference("loss", &[trained.loss], &[self.expected.loss], 0.0));
         let wrong_kernels = if differences.is_empty() { Vec::new() } else { wrong_kernels(info) };
-        Step {
+        ComparedStep {
             open_ms: trained.open_ms,
             step_ms: trained.step_ms,
             loss: trained.loss,
@@ -141,7 +141,7 @@ fn network() -> Result<Model> {
 }
 
 /// A training step with a rate of 1, so that weights change by their gradients.
-fn train(info: &Info, opener: &Opener, limits: &MemoryLimits) -> Result<Trained> {
+fn train(info: &Info, opener: &Opener, limits: &MemoryLimits) -> Result<TriedStep> {
     let clock = runtime::system();
     let model = network()?;
     let before: Vec<Vec<f32>> = model.tensors().map(|(_, _, values)| values.to_vec()).collect();
@@ -158,7 +158,7 @@ fn train(info: &Info, opener: &Opener, limits: &MemoryLimits) -> Result<Trained>
     };
     // A network with random weights gives no zeros: this driver computes nothing, and a step would end in an error.
     if outputs.iter().all(|output| *output == 0.0) {
-        return Ok(Trained { open_ms, step_ms: 0.0, loss: 0.0, tensors: tensors(trainer.model()), outputs });
+        return Ok(TriedStep { open_ms, step_ms: 0.0, loss: 0.0, tensors: tensors(trainer.model()), outputs });
     }
     let begin_ms = clock.now_ms();
     let log = trainer.train_on_batch(batch.clone())?;
@@ -166,7 +166,7 @@ fn train(info: &Info, opener: &Opener, limits: &MemoryLimits) -> Result<Trained>
     let step_ms = clock.now_ms() - begin_ms;
     let outputs = trainer.predict_on_batch(&batch)?.concat();
     let tensors = tensors(trainer.current_model()?);
-    Ok(Trained { open_ms, step_ms, loss, tensors, outputs })
+    Ok(TriedStep { open_ms, step_ms, loss, tensors, outputs })
 }
 
 /// The plan of the network's training.
@@ -186,31 +186,31 @@ fn wrong_kernels(info: &Info) -> Vec<String> {
 
 /// Speed of transfers of parameters, and the time of a short one.
 #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
-fn link(info: &Info, opener: &Opener) -> Result<Link> {
-    let mut sent = Sent::open(info, opener, SENT)?;
+fn link(info: &Info, opener: &Opener) -> Result<LinkSpeed> {
+    let mut sent = ProbedAdapter::open(info, opener, SENT)?;
     let (mut both, mut back) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         both.push(sent.time(true)?);
         back.push(sent.time(false)?);
     }
     let (both, back) = (median(both), median(back));
-    let mut short = Sent::open(info, opener, SENT / 4096)?;
+    let mut short = ProbedAdapter::open(info, opener, SENT / 4096)?;
     let trips = (0..SHORT_ROUNDS).map(|_| short.time(false)).collect::<Result<Vec<_>>>()?;
     // Where writing is hidden behind reading, it takes no longer.
     let upload_ms = (both - back).max(back / 10.0);
     let rate = |ms: f64| (SENT * size_of::<f32>()) as f64 / ms.max(1e-3) / 1e6;
-    Ok(Link { upload_gb_s: rate(upload_ms), readback_gb_s: rate(back), round_trip_ms: median(trips) })
+    Ok(LinkSpeed { upload_gb_s: rate(upload_ms), readback_gb_s: rate(back), round_trip_ms: median(trips) })
 }
 
 /// An adapter that holds parameters, to send some and read them back.
-struct Sent {
+struct ProbedAdapter {
     handle: Handle,
     events: async_channel::Receiver<Message>,
     clock: Arc<dyn Runtime>,
     values: Arc<[f32]>,
 }
 
-impl Sent {
+impl ProbedAdapter {
     /// An adapter with `count` parameters, a multiple of 64.
     fn open(info: &Info, opener: &Opener, count: usize) -> Result<Self> {
         let model = Sequential::new([count / 64]).add(Flatten::default()).add(Dense::new(64)).build(0)?;
@@ -259,8 +259,8 @@ impl Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::facts::Facts;
-    use crate::doctor::judge::{Level, judge, tests::healthy};
+    use crate::doctor::facts::MachineFacts;
+    use crate::doctor::judge::{FindingLevel, judge, tests::healthy};
     use manyhands_engine::plan::Command;
 
     /// An adapter that gets other requests than those that are sent.
@@ -292,11 +292,11 @@ mod tests {
     }
 
     /// Facts and findings about a CPU adapter with this fault.
-    fn examined(opener: Opener, limits: &str) -> (Examined, Vec<(Level, String, String)>) {
+    fn examined(opener: Opener, limits: &str) -> (Examined, Vec<(FindingLevel, String, String)>) {
         let limits = if limits.is_empty() { MemoryLimits::default() } else { limits.parse().unwrap() };
-        let probe = Probe::new(opener, limits, vec![Info::cpu()]).unwrap();
+        let probe = AdapterProbe::new(opener, limits, vec![Info::cpu()]).unwrap();
         let examined = probe.examine(0);
-        let facts = Facts { adapters: vec![examined.clone()], ..healthy() };
+        let facts = MachineFacts { adapters: vec![examined.clone()], ..healthy() };
         let told = judge(&facts).into_iter().map(|it| (it.level, it.problem, it.advice)).collect();
         (examined, told)
     }
@@ -305,7 +305,7 @@ mod tests {
     fn a_good_adapter_has_no_findings() {
         let (examined, told) = examined(Arc::new(adapters::open), "");
         assert_eq!(told, []);
-        let Outcome::Trained(step) = &examined.outcome else { panic!("{examined:?}") };
+        let StepOutcome::Trained(step) = &examined.outcome else { panic!("{examined:?}") };
         assert!(step.has_changed && (step.loss - step.expected_loss).abs() < 1e-6, "{step:?}");
         assert!(examined.link.is_some_and(|link| link.upload_gb_s > 0.01 && link.readback_gb_s > 0.01), "{examined:?}");
     }
@@ -325,11 +325,11 @@ mod tests {
             })
         };
         let (examined, told) = examined(planted(skip), "");
-        let Outcome::Trained(step) = &examined.outcome else { panic!("{examined:?}") };
+        let StepOutcome::Trained(step) = &examined.outcome else { panic!("{examined:?}") };
         assert!(step.differences.iter().any(|it| it.name == "conv/kernel"), "{step:?}");
         assert!(step.differences.iter().all(|it| !it.name.starts_with("lstm")), "{step:?}");
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].0 == Level::Wrong && told[0].1.contains("`conv/kernel`"), "{told:?}");
+        assert!(told[0].0 == FindingLevel::Wrong && told[0].1.contains("`conv/kernel`"), "{told:?}");
         assert!(told[0].2.contains("don't train on it"), "{told:?}");
     }
 
@@ -344,15 +344,15 @@ mod tests {
         };
         let (_, told) = examined(planted(idle), "");
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].0 == Level::Wrong && told[0].1.contains("the driver computes nothing"), "{told:?}");
+        assert!(told[0].0 == FindingLevel::Wrong && told[0].1.contains("the driver computes nothing"), "{told:?}");
         assert!(told[0].2.contains("Wine"), "{told:?}");
     }
 
     #[test]
     fn too_little_memory_is_found() {
         let (examined, told) = examined(Arc::new(adapters::open), "cpu=2kB");
-        assert!(matches!(examined.outcome, Outcome::Failed(_)) && examined.link.is_none());
-        assert!(told[0].0 == Level::Wrong && told[0].1.contains("too little memory"), "{told:?}");
+        assert!(matches!(examined.outcome, StepOutcome::Failed(_)) && examined.link.is_none());
+        assert!(told[0].0 == FindingLevel::Wrong && told[0].1.contains("too little memory"), "{told:?}");
         assert!(told[0].2.contains("--memory"), "{told:?}");
     }
 

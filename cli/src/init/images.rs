@@ -11,7 +11,7 @@ use manyhands::{Error, Result};
 use manyhands_engine::shown::shown;
 
 use super::table::hidden;
-use super::{Proposal, Schedule, class_weights, commented, counts, data_of, n_classes, quoted_path};
+use super::{Proposal, TrainingLength, class_weights, commented, counts, data_of, n_classes, quoted_path};
 
 /// Longest side of the images that a network is trained on: larger ones take long, and need more rows.
 const LONGEST_SIDE: usize = 128;
@@ -133,7 +133,7 @@ fn proposal(data: &str, note: &str) -> Result<Proposal> {
             "classes are whole numbers; for other arrays `docs/settings.md` lists all settings",
         ));
     }
-    let schedule = Schedule { rows: train.len(), epochs: 60, patience: 8, learning_rate: "0.001" };
+    let schedule = TrainingLength { rows: train.len(), epochs: 60, patience: 8, learning_rate: "0.001" };
     // Rows with weights of their own, as those of unreadable files, take no weights of classes.
     let weights = if train.has_sample_weights() { String::new() } else { class_weights(&description) };
     let names: Vec<String> = counts(&description).iter().map(|class| class.name.clone()).collect();

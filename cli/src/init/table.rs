@@ -12,7 +12,7 @@ use manyhands_engine::{
     shown::{shown, thousands},
 };
 
-use super::{InitArgs, Proposal, Schedule, class_weights, commented, data_of, n_classes, quoted, quoted_path};
+use super::{InitArgs, Proposal, TrainingLength, class_weights, commented, data_of, n_classes, quoted, quoted_path};
 
 /// Names of columns that are mostly to be predicted.
 const TARGETS: [&str; 9] = ["target", "label", "labels", "outcome", "diagnosis", "species", "survived", "class", "y"];
@@ -38,8 +38,8 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
         None => is_class(target, sketch.rows),
     };
     check_target(path, target, is_class)?;
-    let inputs = Inputs::of(path, &sketch, target, args)?;
-    let schedule = Schedule { rows: sketch.rows, epochs: 200, patience: 20, learning_rate: "0.001" };
+    let inputs = ColumnsToSet::of(path, &sketch, target, args)?;
+    let schedule = TrainingLength { rows: sketch.rows, epochs: 200, patience: 20, learning_rate: "0.001" };
     let data = data_text(path, target, is_class, (&sketch, &inputs))?;
     let aside = schedule.validation().and_then(|fraction| Some(Aside { fraction: fraction.parse().ok()?, seed: 0 }));
     let train = data_of(&data)?.open_aside(aside)?.train;
@@ -108,14 +108,14 @@ fn named<'a>(path: &Path, sketch: &'a Sketch, option: &str, name: &str) -> Resul
 }
 
 /// Columns whose use needs a setting.
-struct Inputs<'a> {
+struct ColumnsToSet<'a> {
     /// Columns for `ignore`.
     ignored: Vec<&'a ColumnSketch>,
     /// Columns for `kinds`: inputs that seem to be none.
     kept: Vec<&'a ColumnSketch>,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> ColumnsToSet<'a> {
     fn of(path: &Path, sketch: &'a Sketch, target: &ColumnSketch, args: &InitArgs) -> Result<Self> {
         let all = |option: &str, names: &[String]| -> Result<Vec<&'a ColumnSketch>> {
             names.iter().map(|name| named(path, sketch, option, name)).collect()
@@ -204,7 +204,7 @@ fn check_target(path: &Path, target: &ColumnSketch, is_class: bool) -> Result<()
 }
 
 /// The columns, as a table.
-fn columns(sketch: &Sketch, target: &ColumnSketch, inputs: &Inputs<'_>) -> String {
+fn columns(sketch: &Sketch, target: &ColumnSketch, inputs: &ColumnsToSet<'_>) -> String {
     let mut table = Table::new(["column", "holds", "values", "missing", "use"]).numbers([3]);
     let mut others = 0;
     for column in &sketch.columns {
@@ -253,7 +253,7 @@ fn data_text(
     path: &Path,
     target: &ColumnSketch,
     is_class: bool,
-    (sketch, inputs): (&Sketch, &Inputs<'_>),
+    (sketch, inputs): (&Sketch, &ColumnsToSet<'_>),
 ) -> Result<String> {
     let key = key(target);
     let (kind, other) = if is_class { ("classes", "\"values\": numbers") } else { ("values", "\"classes\": classes") };

@@ -6,7 +6,7 @@ use manyhands::Result;
 use manyhands::data::Description;
 use manyhands_engine::shown::thousands;
 
-use super::{Proposal, Schedule, commented, data_of, quoted_path};
+use super::{Proposal, TrainingLength, commented, data_of, quoted_path};
 
 /// Tokens of a row: long enough for words to matter, short enough for small texts to have rows.
 const LENGTHS: [usize; 3] = [128, 64, 16];
@@ -39,7 +39,7 @@ pub(super) fn propose(path: &Path) -> Result<Proposal> {
     let schema = train.schema();
     let tokens =
         schema.inputs.first().and_then(|field| field.text.as_ref()).map_or(1, |text| text.vocabulary.tokens().len());
-    let schedule = Schedule { rows: train.len(), epochs: 40, patience: 3, learning_rate: "0.003" };
+    let schedule = TrainingLength { rows: train.len(), epochs: 40, patience: 3, learning_rate: "0.003" };
     let seen = format!(
         "{}\nthe model predicts at each place the next of {} characters",
         Description::of("data", &train)?,

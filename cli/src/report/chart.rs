@@ -45,7 +45,7 @@ pub struct Chart {
 }
 
 /// An axis: values to positions.
-struct Axis {
+struct ChartAxis {
     from: f64,
     to: f64,
     is_log: bool,
@@ -55,7 +55,7 @@ struct Axis {
     end: f64,
 }
 
-impl Axis {
+impl ChartAxis {
     fn new(values: impl Iterator<Item = f64>, may_be_log: bool, (begin, end): (f64, f64)) -> Self {
         let (mut least, mut most, mut is_whole) = (f64::INFINITY, f64::NEG_INFINITY, true);
         for value in values {
@@ -127,8 +127,8 @@ impl Chart {
 
     fn svg(&self, series: &[&Series]) -> String {
         let points = || series.iter().flat_map(|it| it.points.iter().filter(|point| is_finite(point)));
-        let x = Axis::new(points().map(|point| point.0), false, (LEFT, WIDTH - RIGHT));
-        let y = Axis::new(points().map(|point| point.1), self.may_be_log, (HEIGHT - BOTTOM, TOP)).padded();
+        let x = ChartAxis::new(points().map(|point| point.0), false, (LEFT, WIDTH - RIGHT));
+        let y = ChartAxis::new(points().map(|point| point.1), self.may_be_log, (HEIGHT - BOTTOM, TOP)).padded();
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
             escaped(&self.description(series))
@@ -191,7 +191,7 @@ fn swatch(series: &Series) -> String {
     format!("<svg viewBox=\"0 0 22 10\" class=\"swatch {}\" aria-hidden=\"true\">{shape}</svg>", class(series))
 }
 
-fn draw(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
+fn draw(svg: &mut String, series: &Series, x: &ChartAxis, y: &ChartAxis) {
     let places: Vec<(f64, f64, &(f64, f64))> =
         series.points.iter().filter(|it| is_finite(it)).map(|it| (x.at(it.0), y.at(it.1), it)).collect();
     write_to(svg, format_args!("<g class=\"{}\">", class(series)));
@@ -217,7 +217,7 @@ fn draw(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
 /// A histogram as a figure.
 pub fn histogram(title: &str, x: &str, (start, end): (f64, f64), bars: &[u64]) -> String {
     let most = bars.iter().copied().max().unwrap_or(0).max(1);
-    let axis = Axis::new([start, end].into_iter(), false, (LEFT, WIDTH - RIGHT));
+    let axis = ChartAxis::new([start, end].into_iter(), false, (LEFT, WIDTH - RIGHT));
     let n_bars = f64::from(u32::try_from(bars.len()).unwrap_or(1));
     let width = (axis.end - axis.begin) / n_bars;
     let all = bars.iter().fold(0_u64, |all, rows| all.saturating_add(*rows));
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_few() {
-        let ticks = |from: f64, to: f64, log| Axis::new([from, to].into_iter(), log, (0.0, 1.0)).ticks();
+        let ticks = |from: f64, to: f64, log| ChartAxis::new([from, to].into_iter(), log, (0.0, 1.0)).ticks();
         assert_eq!(ticks(0.0, 10.0, true), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         let decades: Vec<String> = ticks(0.001, 10.0, true).into_iter().map(number).collect();
         assert_eq!(decades, ["0.001", "0.01", "0.1", "1", "10"]);

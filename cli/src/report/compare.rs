@@ -9,25 +9,25 @@ use super::chart::{Chart, Series, Style};
 use super::markup::table as html_table;
 use super::page::{state, whole};
 use super::text::{duration, number};
-use super::{Loaded, value_name};
+use super::{LoadedRun, value_name};
 
 /// Colours, before a dashed line tells more runs apart.
 const COLOURS: usize = 6;
 
 /// A header, and whether its column holds numbers.
-type Header = Vec<(String, bool)>;
+type TableHeader = Vec<(String, bool)>;
 
 /// A row for each run; the best by the first number is marked.
-fn rows(runs: &[Loaded]) -> (Header, Vec<(Vec<String>, bool)>) {
+fn rows(runs: &[LoadedRun]) -> (TableHeader, Vec<(Vec<String>, bool)>) {
     let names = shared_names(runs);
-    let mut header: Header = vec![("run".into(), false), ("state".into(), false), ("epochs".into(), true)];
+    let mut header: TableHeader = vec![("run".into(), false), ("state".into(), false), ("epochs".into(), true)];
     header.push(("best epoch".into(), true));
     header.extend(names.iter().map(|name| (value_name(name), true)));
     header.extend([("training".into(), true), ("rows/s".into(), true), ("parameters".into(), true)]);
     header.push(("adapters".into(), false));
     let best = best_run(runs);
     let cells = runs.iter().enumerate().map(|(at, run)| {
-        let Loaded { log, results, .. } = run;
+        let LoadedRun { log, results, .. } = run;
         let epoch = run.best().map(|(epoch, _)| epoch);
         let at_best = log.epochs.iter().find(|log| Some(log.epoch) == epoch).or(log.epochs.last());
         let value = |name: &String| at_best.and_then(|log| log.values.get(name)).map_or_else(String::new, number);
@@ -44,12 +44,12 @@ fn rows(runs: &[Loaded]) -> (Header, Vec<(Vec<String>, bool)>) {
 }
 
 /// The numbers to compare: those of validation, if all runs have them.
-fn shared_names(runs: &[Loaded]) -> Vec<String> {
-    let names = |run: &Loaded| -> Vec<String> {
+fn shared_names(runs: &[LoadedRun]) -> Vec<String> {
+    let names = |run: &LoadedRun| -> Vec<String> {
         let names = run.log.names().into_iter();
         names.flat_map(|name| [format!("val_{name}"), name]).collect()
     };
-    let has = |run: &Loaded, name: &String| run.log.epochs.iter().any(|epoch| epoch.values.get(name).is_some());
+    let has = |run: &LoadedRun, name: &String| run.log.epochs.iter().any(|epoch| epoch.values.get(name).is_some());
     let mut all: Vec<String> = Vec::new();
     for name in runs.iter().flat_map(names) {
         if !all.contains(&name) && runs.iter().any(|run| has(run, &name)) {
@@ -63,7 +63,7 @@ fn shared_names(runs: &[Loaded]) -> Vec<String> {
 }
 
 /// The best run, if all are chosen by the same number.
-fn best_run(runs: &[Loaded]) -> Option<usize> {
+fn best_run(runs: &[LoadedRun]) -> Option<usize> {
     let results = &runs.first()?.results;
     if runs.iter().any(|run| (&run.results.monitor, run.results.mode) != (&results.monitor, results.mode)) {
         return None;
@@ -74,7 +74,7 @@ fn best_run(runs: &[Loaded]) -> Option<usize> {
 }
 
 /// The comparison for a terminal.
-pub fn table(runs: &[Loaded]) -> Table {
+pub fn table(runs: &[LoadedRun]) -> Table {
     let (header, rows) = rows(runs);
     let numbers = header.iter().enumerate().filter(|(_, (_, is_number))| *is_number).map(|(at, _)| at);
     let mut table = Table::new(header.iter().map(|(text, _)| text.clone())).numbers(numbers);
@@ -83,7 +83,7 @@ pub fn table(runs: &[Loaded]) -> Table {
 }
 
 /// The comparison as a page.
-pub fn page(runs: &[Loaded]) -> String {
+pub fn page(runs: &[LoadedRun]) -> String {
     let (header, rows) = rows(runs);
     let mut body = format!("<h1>{} runs</h1>\n<h2>Results</h2>\n", runs.len());
     body.push_str("<p class=\"soft\">Numbers are those of each run's best epoch; the best run is set in bold.</p>\n");
@@ -105,7 +105,7 @@ pub fn page(runs: &[Loaded]) -> String {
 }
 
 /// Settings by key that are not the same in all runs.
-fn differences(runs: &[Loaded]) -> String {
+fn differences(runs: &[LoadedRun]) -> String {
     let settings: Vec<BTreeMap<String, String>> = runs.iter().map(|run| flat(&run.settings)).collect();
     let keys: std::collections::BTreeSet<&String> = settings.iter().flat_map(BTreeMap::keys).collect();
     let differing = keys.into_iter().filter(|key| settings.iter().any(|it| it.get(*key) != settings[0].get(*key)));

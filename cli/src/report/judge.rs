@@ -10,7 +10,7 @@ use manyhands::{Loss, Result, Shape, Trainer};
 use ndarray::ArrayD;
 use serde::{Deserialize, Serialize};
 
-use super::sample::{Sample, samples};
+use super::sample::{RowPreview, samples};
 use super::tokens::{Collected, Tokens};
 
 /// Numbers of outputs that are held at a time.
@@ -39,7 +39,7 @@ pub enum Of {
     /// One of several classes.
     Classes(Classes),
     /// Several yes or no, with their names.
-    Labels(Vec<(String, Counts)>),
+    Labels(Vec<(String, YesNoCounts)>),
     /// Numbers, with their names.
     Values(Vec<(String, Residuals)>),
     /// The tokens of texts.
@@ -68,7 +68,7 @@ pub struct Mistake {
     /// Probability of the true class.
     pub of_truth: f32,
     #[serde(default)]
-    pub sample: Option<Sample>,
+    pub sample: Option<RowPreview>,
     /// Origin of the row: file and line.
     #[serde(default)]
     pub source: Option<String>,
@@ -76,7 +76,7 @@ pub struct Mistake {
 
 /// Answers to a yes or no.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct YesNoCounts {
     pub true_positives: u64,
     pub false_positives: u64,
     pub false_negatives: u64,
@@ -109,7 +109,7 @@ pub struct Worst {
     pub target: f32,
     pub prediction: f32,
     #[serde(default)]
-    pub sample: Option<Sample>,
+    pub sample: Option<RowPreview>,
     /// Origin of the row: file and line.
     #[serde(default)]
     pub source: Option<String>,
@@ -118,18 +118,19 @@ pub struct Worst {
 impl Classes {
     /// Classes with rows that are never predicted, and their rows.
     pub fn never_predicted(&self) -> Vec<(usize, u64)> {
-        let never = |counts: &Counts| counts.rows() > 0 && counts.true_positives == 0 && counts.false_positives == 0;
+        let never =
+            |counts: &YesNoCounts| counts.rows() > 0 && counts.true_positives == 0 && counts.false_positives == 0;
         let by_class = self.by_class().into_iter().enumerate();
         by_class.filter(|(_, counts)| never(counts)).map(|(class, counts)| (class, counts.rows())).collect()
     }
 
     /// Answers for each class against all others.
-    pub fn by_class(&self) -> Vec<Counts> {
-        let mut counts = vec![Counts::default(); self.names.len()];
+    pub fn by_class(&self) -> Vec<YesNoCounts> {
+        let mut counts = vec![YesNoCounts::default(); self.names.len()];
         let mut all = 0_u64;
         for &(truth, predicted, rows) in &self.counts {
             all = all.saturating_add(rows);
-            let mut add = |class: usize, of: fn(&mut Counts) -> &mut u64| {
+            let mut add = |class: usize, of: fn(&mut YesNoCounts) -> &mut u64| {
                 if let Some(counts) = counts.get_mut(class) {
                     let sum = of(counts);
                     *sum = sum.saturating_add(rows);
@@ -150,7 +151,7 @@ impl Classes {
     }
 }
 
-impl Counts {
+impl YesNoCounts {
     fn count(&mut self, truth: bool, predicted: bool) {
         *match (truth, predicted) {
             (true, true) => &mut self.true_positives,
@@ -184,9 +185,9 @@ fn number(count: u64) -> f64 {
 }
 
 /// A data set without its inputs: so that targets are read without decoding images.
-pub struct Targets(pub Arc<dyn Dataset>);
+pub struct TargetsOnly(pub Arc<dyn Dataset>);
 
-impl Dataset for Targets {
+impl Dataset for TargetsOnly {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -228,7 +229,7 @@ pub fn judge(
     let width: usize = outputs.iter().map(|(_, shape)| shape.len()).sum();
     if judges.iter().any(Judge::is_judging) {
         let rows_at_once = (MOST_NUMBERS / width.max(1)).max(1);
-        let targets = Targets(dataset.clone());
+        let targets = TargetsOnly(dataset.clone());
         for first in (0..dataset.len()).step_by(rows_at_once) {
             let rows: Vec<usize> = (first..dataset.len().min(first + rows_at_once)).collect();
             let predicted = trainer.predict(Subset::new(dataset.clone(), rows.clone())?, batch_size)?;
@@ -247,12 +248,12 @@ pub fn judge(
 struct Judge {
     width: usize,
     names: Names,
-    kind: Kind,
+    kind: CollectedRows,
     /// The class whose rows do not count.
     ignored: Option<f32>,
 }
 
-enum Kind {
+enum CollectedRows {
     Classes {
         counts: BTreeMap<(usize, usize), u64>,
         mistakes: Vec<Mistake>,
@@ -261,14 +262,14 @@ enum Kind {
         counts: BTreeMap<(usize, usize), u64>,
         mistakes: Vec<Mistake>,
     },
-    Labels(Vec<Counts>),
+    Labels(Vec<YesNoCounts>),
     /// Targets and predictions of each column.
     Values(Vec<Vec<(f32, f32)>>),
     Tokens(Collected),
     Nothing(String),
 }
 
-impl Kind {
+impl CollectedRows {
     /// Nothing collected yet, of an output that is no text.
     fn of(head: Head, shape: &Shape) -> Self {
         let width = shape.len();
@@ -284,7 +285,7 @@ impl Kind {
             Head::Sigmoid | Head::Values if width > MOST_COLUMNS => Self::Nothing(format!(
                 "It has {width} numbers, too many to judge one by one: loss and metrics judge them."
             )),
-            Head::Sigmoid => Self::Labels(vec![Counts::default(); width]),
+            Head::Sigmoid => Self::Labels(vec![YesNoCounts::default(); width]),
             Head::Values => Self::Values(vec![Vec::new(); width]),
         }
     }
@@ -298,21 +299,21 @@ impl Judge {
         let text = target.and_then(|field| field.text.as_ref());
         let text = text.filter(|text| text.output_sequence_length == shape.positions());
         let kind = match (head, text) {
-            (Head::Softmax, Some(text)) => Kind::Tokens(Collected::new(text.clone(), rows)),
-            _ => Kind::of(head, shape),
+            (Head::Softmax, Some(text)) => CollectedRows::Tokens(Collected::new(text.clone(), rows)),
+            _ => CollectedRows::of(head, shape),
         };
         Self { width, names, kind, ignored: loss.ignored_class() }
     }
 
     fn is_judging(&self) -> bool {
-        !matches!(self.kind, Kind::Nothing(_))
+        !matches!(self.kind, CollectedRows::Nothing(_))
     }
 
     /// Takes the outputs and targets of some rows.
     fn take(&mut self, first: usize, rows: usize, predicted: &ArrayD<f32>, truth: &[f32]) {
         let values = predicted.as_slice().unwrap_or_default();
         if !values.iter().all(|value| value.is_finite()) {
-            self.kind = Kind::Nothing("Its outputs are not finite: training has diverged.".into());
+            self.kind = CollectedRows::Nothing("Its outputs are not finite: training has diverged.".into());
             return;
         }
         let truth_width = truth.len() / rows.max(1);
@@ -323,7 +324,7 @@ impl Judge {
                 continue;
             }
             match &mut self.kind {
-                Kind::Classes { counts, mistakes } => {
+                CollectedRows::Classes { counts, mistakes } => {
                     let truth = if truth_width == 1 { label(truth[0]) } else { largest(truth) };
                     let predicted = largest(values);
                     *counts.entry((truth, predicted)).or_default() += 1;
@@ -337,7 +338,7 @@ impl Judge {
                         );
                     }
                 }
-                Kind::Binary { counts, mistakes } => {
+                CollectedRows::Binary { counts, mistakes } => {
                     let (truth, predicted) = (usize::from(truth[0] > 0.5), usize::from(values[0] > 0.0));
                     *counts.entry((truth, predicted)).or_default() += 1;
                     if truth != predicted {
@@ -348,21 +349,21 @@ impl Judge {
                         keep(mistakes, Mistake { row, truth, predicted, probability, of_truth, ..Mistake::default() });
                     }
                 }
-                Kind::Labels(counts) => {
+                CollectedRows::Labels(counts) => {
                     for ((counts, value), truth) in counts.iter_mut().zip(values).zip(truth) {
                         counts.count(*truth > 0.5, *value > 0.0);
                     }
                 }
-                Kind::Values(columns) => {
+                CollectedRows::Values(columns) => {
                     for ((column, value), truth) in columns.iter_mut().zip(values).zip(truth) {
                         column.push((*truth, *value));
                     }
                 }
-                Kind::Tokens(tokens) => {
+                CollectedRows::Tokens(tokens) => {
                     let counted = |&token: &f32| (self.ignored != Some(token)).then(|| label(token));
                     tokens.take(first + row, values, &truth.iter().map(counted).collect::<Vec<_>>());
                 }
-                Kind::Nothing(_) => {}
+                CollectedRows::Nothing(_) => {}
             }
         }
     }
@@ -370,7 +371,7 @@ impl Judge {
     fn finish(self, dataset: &Arc<dyn Dataset>, schema: &Schema) -> Result<Of> {
         let Self { names, kind, .. } = self;
         Ok(match kind {
-            Kind::Classes { counts, mistakes } | Kind::Binary { counts, mistakes } => {
+            CollectedRows::Classes { counts, mistakes } | CollectedRows::Binary { counts, mistakes } => {
                 let rows: Vec<usize> = mistakes.iter().map(|mistake| mistake.row).collect();
                 let samples = samples(dataset, &schema.inputs, &rows)?;
                 let mistakes = mistakes.into_iter().zip(samples);
@@ -382,13 +383,13 @@ impl Judge {
                         .collect(),
                 })
             }
-            Kind::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
-            Kind::Values(columns) => {
+            CollectedRows::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
+            CollectedRows::Values(columns) => {
                 let judged = columns.iter().map(|column| residuals(column, dataset, &schema.inputs));
                 Of::Values(names.columns.into_iter().zip(judged.collect::<Result<Vec<_>>>()?).collect())
             }
-            Kind::Tokens(tokens) => Of::Tokens(tokens.finish()),
-            Kind::Nothing(why) => Of::Nothing(why),
+            CollectedRows::Tokens(tokens) => Of::Tokens(tokens.finish()),
+            CollectedRows::Nothing(why) => Of::Nothing(why),
         })
     }
 }

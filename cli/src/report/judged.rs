@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::chart::{Chart, Series, Style, histogram};
-use super::judge::{Classes, Counts, Judgement, Mistake, Of, Residuals};
+use super::judge::{Classes, Judgement, Mistake, Of, Residuals, YesNoCounts};
 use super::markup::table;
 use super::results::End;
-use super::sample::Sample;
+use super::sample::RowPreview;
 use super::text::{escaped, number, percent, write_to};
 use super::tokens;
 use crate::seen::listed;
@@ -101,7 +101,7 @@ fn count(rows: u64) -> f64 {
     rows as f64
 }
 
-fn matrix(classes: &Classes, by_class: &[Counts]) -> String {
+fn matrix(classes: &Classes, by_class: &[YesNoCounts]) -> String {
     let n_classes = classes.names.len();
     let counts: BTreeMap<(usize, usize), u64> = classes.counts.iter().map(|it| ((it.0, it.1), it.2)).collect();
     let is_upright = n_classes > 4 && classes.names.iter().any(|name| name.chars().count() > SHORT);
@@ -134,7 +134,7 @@ fn matrix(classes: &Classes, by_class: &[Counts]) -> String {
 }
 
 /// The most frequent confusions, where a matrix would be too large.
-fn pairs(classes: &Classes, by_class: &[Counts]) -> String {
+fn pairs(classes: &Classes, by_class: &[YesNoCounts]) -> String {
     let mut wrong: Vec<&(usize, usize, u64)> = classes.counts.iter().filter(|it| it.0 != it.1).collect();
     wrong.sort_by_key(|it| std::cmp::Reverse(it.2));
     let header = [("is", false), ("was taken for", false), ("rows", true), ("of the class", true)];
@@ -148,8 +148,8 @@ fn pairs(classes: &Classes, by_class: &[Counts]) -> String {
 }
 
 /// Precision, recall and F1 of each, and their mean where each row has one class.
-fn scores(counts: impl Iterator<Item = (String, Counts)>, rows: Option<u64>) -> String {
-    let counts: Vec<(String, Counts)> = counts.collect();
+fn scores(counts: impl Iterator<Item = (String, YesNoCounts)>, rows: Option<u64>) -> String {
+    let counts: Vec<(String, YesNoCounts)> = counts.collect();
     let header = [("class", false), ("rows", true), ("precision", true), ("recall", true), ("F1", true)];
     let text = |score: Option<f64>| score.map_or_else(|| "–".to_owned(), |score| format!("{score:.3}"));
     let mut lines: Vec<(Vec<String>, bool)> = counts
@@ -188,7 +188,7 @@ fn gallery(classes: &Classes) -> String {
             percent(f64::from(it.of_truth)),
         )
     };
-    let items: Vec<(String, String, Option<&Sample>)> = classes
+    let items: Vec<(String, String, Option<&RowPreview>)> = classes
         .mistakes
         .iter()
         .map(|it| (format!("row {}, {}", it.row, name(classes, it.truth)), told(it), it.sample.as_ref()))
@@ -205,12 +205,12 @@ fn place(row: usize, source: Option<&str>) -> String {
 }
 
 /// Rows with what is told of them: a name for those who can't see a picture, markup, the row.
-fn of_samples(items: &[(String, String, Option<&Sample>)]) -> String {
-    let is_rows = items.iter().any(|it| matches!(it.2, Some(Sample::Values(..))));
+fn of_samples(items: &[(String, String, Option<&RowPreview>)]) -> String {
+    let is_rows = items.iter().any(|it| matches!(it.2, Some(RowPreview::Values(..))));
     let mut html = format!("<ul class=\"gallery{}\">\n", if is_rows { " rows" } else { "" });
     for (name, told, sample) in items {
         html.push_str("<li>");
-        if let Some(Sample::Picture { png, width, height }) = sample {
+        if let Some(RowPreview::Picture { png, width, height }) = sample {
             let small = if width.max(height) < &64 { " class=\"small\"" } else { "" };
             write_to(
                 &mut html,
@@ -221,7 +221,7 @@ fn of_samples(items: &[(String, String, Option<&Sample>)]) -> String {
             );
         }
         html.push_str(told);
-        if let Some(Sample::Values(values, others)) = sample {
+        if let Some(RowPreview::Values(values, others)) = sample {
             html.push_str("<dl>");
             for (name, value) in values {
                 write_to(&mut html, format_args!("<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(value)));
@@ -265,7 +265,7 @@ fn of_values(name: &str, it: &Residuals) -> String {
     html.push_str(&Chart { title, x, y, may_be_log: false, series }.html());
     html.push_str(&histogram("Residuals", "prediction less target", it.range, &it.bars));
     html.push_str("</div>\n<h3>The largest errors</h3>\n");
-    let items: Vec<(String, String, Option<&Sample>)> = it
+    let items: Vec<(String, String, Option<&RowPreview>)> = it
         .worst
         .iter()
         .map(|worst| {

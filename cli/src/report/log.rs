@@ -46,25 +46,25 @@ pub struct AdapterLine {
 
 /// Fields of a step's line.
 #[derive(Deserialize)]
-struct Step {
+struct StepLine {
     step: u64,
     #[serde(flatten)]
-    place: Place,
+    place: StepPlace,
     loss: Option<f64>,
     is_applied: bool,
     #[serde(default)]
-    adapters: Vec<Shard>,
+    adapters: Vec<ShardLine>,
 }
 
 #[derive(Deserialize)]
-struct Place {
+struct StepPlace {
     epoch: u64,
     batch: u64,
     batches: u64,
 }
 
 #[derive(Deserialize)]
-struct Shard {
+struct ShardLine {
     adapter: usize,
     name: String,
     rows: u64,
@@ -80,7 +80,7 @@ impl RunLog {
             if let Some(log) = epoch(line) {
                 check_count(path, "numbers an epoch", log.values.iter().count())?;
                 epochs.insert(log.epoch, log);
-            } else if let Ok(step) = serde_json::from_slice::<Step>(line) {
+            } else if let Ok(step) = serde_json::from_slice::<StepLine>(line) {
                 known.extend(step.adapters.iter().map(|shard| shard.adapter));
                 check_count(path, "adapters", known.len())?;
                 // A repeated step has two lines: the later one counts.
@@ -88,7 +88,7 @@ impl RunLog {
             }
             Ok(())
         })?;
-        let steps: Vec<Step> = steps.into_values().collect();
+        let steps: Vec<StepLine> = steps.into_values().collect();
         Ok(Self {
             epochs: epochs.into_values().collect(),
             steps: steps.len(),
@@ -161,7 +161,7 @@ fn count(number: u64) -> f64 {
 }
 
 /// Epochs done after a step.
-fn at(place: &Place) -> f64 {
+fn at(place: &StepPlace) -> f64 {
     count(place.epoch.saturating_sub(1)) + ratio(place.batch, place.batches)
 }
 
@@ -177,7 +177,7 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 /// Each adapter that had rows, by its number in the log, in as many parts of the run as a curve has points.
-fn adapters(steps: &[Step]) -> BTreeMap<usize, AdapterLine> {
+fn adapters(steps: &[StepLine]) -> BTreeMap<usize, AdapterLine> {
     let mut lines: BTreeMap<usize, AdapterLine> = BTreeMap::new();
     for shard in steps.iter().flat_map(|step| &step.adapters) {
         let line = lines.entry(shard.adapter).or_default();

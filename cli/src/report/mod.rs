@@ -40,7 +40,7 @@ pub struct ReportArgs {
 }
 
 /// A run as its folder tells it.
-pub struct Loaded {
+pub struct LoadedRun {
     pub name: String,
     pub folder: PathBuf,
     pub results: Results,
@@ -48,7 +48,7 @@ pub struct Loaded {
     pub settings: String,
 }
 
-impl Loaded {
+impl LoadedRun {
     /// The best epoch by the number that chooses the best model, and its value.
     pub fn best(&self) -> Option<(u64, f64)> {
         let results = &self.results;
@@ -122,13 +122,13 @@ pub fn write_rates(path: &Path, points: &[(f64, f64)], suggestion: f64) -> Resul
 
 /// Writes the page of a run into its folder.
 pub fn write_page(folder: &RunFolder) -> Result<()> {
-    write(&folder.report(), &page::of_run(&Loaded::read(folder)?))
+    write(&folder.report(), &page::of_run(&LoadedRun::read(folder)?))
 }
 
 /// Writes the page of a run, or of several in comparison.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
     let folders: Vec<RunFolder> = args.runs.iter().map(RunFolder::new).collect();
-    let mut runs = folders.iter().map(Loaded::read).collect::<Result<Vec<_>>>()?;
+    let mut runs = folders.iter().map(LoadedRun::read).collect::<Result<Vec<_>>>()?;
     let (file, page) = match (&runs[..], &folders[..]) {
         ([run], [folder]) => (folder.report(), page::of_run(run)),
         _ => {
@@ -146,7 +146,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
 }
 
 /// Calls runs of the same name by their folders.
-fn name_apart(runs: &mut [Loaded]) {
+fn name_apart(runs: &mut [LoadedRun]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {
         if names.iter().filter(|name| **name == run.name).count() > 1 {

@@ -13,7 +13,7 @@ use super::log::AdapterLine;
 use super::markup::{bar, table};
 use super::results::{How, Results, moment};
 use super::text::{duration, escaped, number, percent, write_to};
-use super::{Loaded, value_name};
+use super::{LoadedRun, value_name};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -35,7 +35,7 @@ pub fn whole(title: &str, body: &str) -> String {
 }
 
 /// The page of a run.
-pub fn of_run(run: &Loaded) -> String {
+pub fn of_run(run: &LoadedRun) -> String {
     let mut body = head(run);
     body.push_str(&curves(run));
     if let Some(end) = &run.results.end {
@@ -61,8 +61,8 @@ pub fn state(results: &Results) -> &'static str {
     }
 }
 
-fn head(run: &Loaded) -> String {
-    let Loaded { name, results, log, .. } = run;
+fn head(run: &LoadedRun) -> String {
+    let LoadedRun { name, results, log, .. } = run;
     let mut html = format!("<p class=\"tag\">{}</p>\n<h1>{}</h1>\n", state(results), escaped(name));
     write_to(
         &mut html,
@@ -123,8 +123,8 @@ fn head(run: &Loaded) -> String {
     html
 }
 
-fn curves(run: &Loaded) -> String {
-    let Loaded { log, .. } = run;
+fn curves(run: &LoadedRun) -> String {
+    let LoadedRun { log, .. } = run;
     if log.epochs.is_empty() && log.losses.len() < 2 {
         return "<h2>Curves</h2>\n<p>No epoch has ended.</p>\n".into();
     }
@@ -155,7 +155,7 @@ fn curves(run: &Loaded) -> String {
     html
 }
 
-fn table_of_epochs(run: &Loaded) -> String {
+fn table_of_epochs(run: &LoadedRun) -> String {
     let Some(first) = run.log.epochs.first() else { return String::new() };
     let names: Vec<String> = first.values.iter().map(|(name, _)| name.to_owned()).collect();
     let best = run.best().map(|(epoch, _)| epoch);
@@ -172,8 +172,8 @@ fn table_of_epochs(run: &Loaded) -> String {
     )
 }
 
-fn time(run: &Loaded) -> String {
-    let Loaded { log, results, .. } = run;
+fn time(run: &LoadedRun) -> String {
+    let LoadedRun { log, results, .. } = run;
     let mut html = String::from("<h2>Adapters and time</h2>\n");
     let rows = log.adapters.values().fold(0_u64, |rows, adapter| rows.saturating_add(adapter.rows));
     let name = |(at, adapter): (&usize, &AdapterLine)| format!("{at} {}", adapter.name);
@@ -276,8 +276,8 @@ fn quoted(words: &[String]) -> String {
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-fn repeat(run: &Loaded) -> String {
-    let Loaded { results, folder, .. } = run;
+fn repeat(run: &LoadedRun) -> String {
+    let LoadedRun { results, folder, .. } = run;
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let command = |words: &[&str]| {
         let folder = results.data_folder.as_deref().filter(|_| words[0] == "train");
@@ -314,8 +314,8 @@ fn sibling(folder: &Path) -> String {
     folder.with_file_name(format!("{name}-again")).to_string_lossy().into_owned()
 }
 
-fn about(run: &Loaded) -> String {
-    let Loaded { results, settings, .. } = run;
+fn about(run: &LoadedRun) -> String {
+    let LoadedRun { results, settings, .. } = run;
     let mut html = String::from("<h2>Data, model, settings</h2>\n");
     for data in &results.data {
         write_to(&mut html, format_args!("<pre tabindex=\"0\">{}</pre>\n", escaped(data)));

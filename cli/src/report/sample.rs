@@ -23,7 +23,7 @@ const TOKENS: usize = 60;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sample {
+pub enum RowPreview {
     /// A PNG, in base64.
     Picture {
         #[serde(deserialize_with = "read_base64")]
@@ -36,17 +36,22 @@ pub enum Sample {
 }
 
 /// A row to look at, and where it comes from, if that is known.
-pub type Shown = (Sample, Option<String>);
+pub type PreviewAndOrigin = (RowPreview, Option<String>);
 
 /// Rows of a data set to look at.
-pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> Result<Vec<Shown>> {
+pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> Result<Vec<PreviewAndOrigin>> {
     let origins = dataset.origins(rows);
     let source = |row: usize| origins.get(row).map(ToString::to_string);
     let samples = samples_of(dataset, inputs, rows, &origins)?;
     Ok(samples.into_iter().enumerate().map(|(row, sample)| (sample, source(row))).collect())
 }
 
-fn samples_of(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize], origins: &[Origin]) -> Result<Vec<Sample>> {
+fn samples_of(
+    dataset: &Arc<dyn Dataset>,
+    inputs: &[Field],
+    rows: &[usize],
+    origins: &[Origin],
+) -> Result<Vec<RowPreview>> {
     let shapes = dataset.input_shapes();
     // The fields of a table as they stand there say more than the numbers that they become.
     if !origins.is_empty() && origins.iter().all(|origin| !origin.fields.is_empty()) {
@@ -60,7 +65,7 @@ fn samples_of(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize], orig
     if let [shape] = &shapes[..]
         && let Some(size) = Pixels::of(shape)
     {
-        let scale = Scale::of(&batch.inputs[0]);
+        let scale = ByteScale::of(&batch.inputs[0]);
         return (0..rows.len()).map(|row| size.picture(of_row(0, row), scale)).collect();
     }
     let unknown = Field::default();
@@ -75,7 +80,7 @@ fn samples_of(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize], orig
 }
 
 /// The first of many values.
-fn named(mut values: Vec<(String, String)>) -> Sample {
+fn named(mut values: Vec<(String, String)>) -> RowPreview {
     let others = values.len().saturating_sub(VALUES);
     values.truncate(VALUES);
     for (_, value) in &mut values {
@@ -84,7 +89,7 @@ fn named(mut values: Vec<(String, String)>) -> Sample {
             value.push('…');
         }
     }
-    Sample::Values(values, others)
+    RowPreview::Values(values, others)
 }
 
 /// The values of an input by name.
@@ -132,7 +137,7 @@ impl Pixels {
         Some(Self { height: size(height)?, width: size(width)?, channels })
     }
 
-    fn picture(self, values: &[f32], scale: Scale) -> Result<Sample> {
+    fn picture(self, values: &[f32], scale: ByteScale) -> Result<RowPreview> {
         let Self { height, width, channels } = self;
         let bytes: Vec<u8> = values.iter().map(|value| scale.byte(*value)).collect();
         let image = match channels {
@@ -155,7 +160,7 @@ impl Pixels {
             )
         })?;
         let (width, height) = (image.width(), image.height());
-        Ok(Sample::Picture { png: base64(png.get_ref()), width, height })
+        Ok(RowPreview::Picture { png: base64(png.get_ref()), width, height })
     }
 }
 
@@ -168,12 +173,12 @@ fn smaller(width: u32, height: u32) -> (u32, u32) {
 
 /// From values to bytes.
 #[derive(Clone, Copy)]
-struct Scale {
+struct ByteScale {
     least: f32,
     factor: f32,
 }
 
-impl Scale {
+impl ByteScale {
     /// Values from 0 to 1 or from 0 to 255 are colours; others are spread over them.
     fn of(values: &[f32]) -> Self {
         let (least, most) =
@@ -232,7 +237,7 @@ mod tests {
     fn images_become_pictures_of_the_same_pixels() {
         let dataset: Arc<dyn Dataset> = Arc::new(digits::test().unwrap());
         let shown = samples(&dataset, &[], &[3, 5]).unwrap();
-        let Sample::Picture { png, width, height } = &shown[1].0 else { panic!("{shown:?}") };
+        let RowPreview::Picture { png, width, height } = &shown[1].0 else { panic!("{shown:?}") };
         assert_eq!((*width, *height), (8, 8));
         assert!(png.starts_with("iVBORw0KGgo"), "the mark of a PNG: {png}");
     }

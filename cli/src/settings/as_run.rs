@@ -5,22 +5,20 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Settings;
+use super::SettingsFile;
 use manyhands_engine::files::RUN_SETTINGS_MARK;
 
 /// A value of a key of a table, as it is written: `("training", "epochs", "10")`.
-pub type Change = (&'static str, &'static str, String);
+pub type SettingChange = (&'static str, &'static str, String);
 
-impl Settings {
-    /// The settings with changes, as a text that is read as such.
-    pub fn as_run(&self, changes: &[Change]) -> String {
-        let text = without_mark(&self.text).to_owned();
-        let text = changes.iter().fold(text, |text, (table, key, value)| changed(&text, table, key, value));
-        let text = if Self::parse(&text, "run.toml").is_ok() { text } else { without_mark(&self.text).to_owned() };
-        let folder = std::env::current_dir().map_or_else(|_| String::new(), |folder| folder.display().to_string());
-        let version = env!("CARGO_PKG_VERSION");
-        format!("{RUN_SETTINGS_MARK}{version}, begun in {}.\n{text}", folder.escape_debug())
-    }
+/// Settings with changes, as a text that is read as such.
+pub fn as_run(settings: &SettingsFile, changes: &[SettingChange]) -> String {
+    let unchanged = without_mark(&settings.text);
+    let text = changes.iter().fold(unchanged.to_owned(), |text, (table, key, value)| changed(&text, table, key, value));
+    let text = if SettingsFile::parse(&text, "run.toml").is_ok() { text } else { unchanged.to_owned() };
+    let folder = std::env::current_dir().map_or_else(|_| String::new(), |folder| folder.display().to_string());
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{RUN_SETTINGS_MARK}{version}, begun in {}.\n{text}", folder.escape_debug())
 }
 
 /// A text without the line that an earlier run put above it.
@@ -199,14 +197,14 @@ mod tests {
 
     #[test]
     fn settings_keep_their_comments_and_one_mark() {
-        let settings = Settings::of(None).unwrap();
+        let settings = SettingsFile::of(None).unwrap();
         let changes = [("training", "seed", "9".to_owned()), ("optimizer", "learning_rate", "0.25".to_owned())];
-        let text = settings.as_run(&changes);
+        let text = as_run(&settings, &changes);
         assert!(text.contains("learning_rate = 0.25\n") && text.contains("seed = 9\n"), "{text}");
         assert!(text.contains("batch_size = 64 # over all adapters"), "{text}");
-        let again = Settings::parse(&text, "run.toml").unwrap();
+        let again = SettingsFile::parse(&text, "run.toml").unwrap();
         assert_eq!(again.training.seed, Some(9));
-        assert_eq!(again.as_run(&[]).matches(RUN_SETTINGS_MARK).count(), 1);
-        assert_eq!(again.as_run(&[]), text);
+        assert_eq!(as_run(&again, &[]).matches(RUN_SETTINGS_MARK).count(), 1);
+        assert_eq!(as_run(&again, &[]), text);
     }
 }

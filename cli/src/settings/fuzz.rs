@@ -10,7 +10,7 @@ use std::path::Path;
 
 use watched::Target;
 
-use super::{DIGITS, Settings};
+use super::{DIGITS, SettingsFile};
 
 const TARGETS: &[Target] = &[Target { name: "settings_file", seeds, run }];
 
@@ -26,7 +26,7 @@ fn seeds() -> Vec<Vec<u8>> {
 
 /// Continues as `train` does, up to the data.
 fn run(input: &[u8], _: &Path) {
-    let settings = match Settings::parse(&String::from_utf8_lossy(input), "run.toml") {
+    let settings = match SettingsFile::parse(&String::from_utf8_lossy(input), "run.toml") {
         Ok(settings) => settings,
         Err(error) => {
             let error = error.to_string();

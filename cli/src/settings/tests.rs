@@ -3,7 +3,7 @@
 use super::*;
 
 fn refused(text: &str) -> String {
-    Settings::parse(text, "run.toml").err().map(|error| error.to_string()).unwrap_or_default()
+    SettingsFile::parse(text, "run.toml").err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 /// Settings with a mistake, and its message.
@@ -147,7 +147,7 @@ fn mistakes_in_layers_are_named_by_line_and_key() {
         "{}",
         refused(own_table)
     );
-    let build = |text: &str| Settings::parse(text, "run.toml").unwrap().build_model(0).unwrap_err().to_string();
+    let build = |text: &str| SettingsFile::parse(text, "run.toml").unwrap().build_model(0).unwrap_err().to_string();
     let small = build(&layers("{ type = \"MaxPooling2D\", pool_size = 9 },\n"));
     assert!(small.contains("`run.toml`, line 8, layer 0 `max_pooling2d` (MaxPooling2D) needs an image of"), "{small}");
     let again = "{ type = \"Flatten\" },\n{ name = \"one\", type = \"Dense\", units = 64 },\n{ reuse = \"one\" },\n";
@@ -168,19 +168,19 @@ fn short_forms_of_keras_are_read() {
     let long = "{ type = \"Conv2D\", filters = 4, kernel_size = [3, 3], strides = [2, 2], padding = \"same\", activation = \"relu\" },\n\
                 { type = \"MaxPooling2D\", pool_size = [2, 2], strides = [2, 2] },\n{ type = \"ReLU\" },\n{ type = \"Flatten\" },\n\
                 { type = \"Dense\", units = 2, activation = \"leaky_relu\", kernel_initializer = \"he_normal\" },\n";
-    let config = |text: &str| Settings::parse(&layers(text), "run.toml").unwrap().build_model(0).unwrap().config();
+    let config = |text: &str| SettingsFile::parse(&layers(text), "run.toml").unwrap().build_model(0).unwrap().config();
     assert_eq!(config(written), config(long));
     let model = "model = \"a\"\nloss = \"mse\"\noptimizer = \"adamw\"\n";
     let text = format!(
         "{model}[data]\ntype = \"DIGITS\"\n[training]\nmetrics = [\"acc\", \"mae\", {{ TopKCategoricalAccuracy = {{ k = 2 }} }}]\nnon_finite = \"Skip\"\n"
     );
-    let settings = Settings::parse(&text, "run.toml").unwrap();
+    let settings = SettingsFile::parse(&text, "run.toml").unwrap();
     assert_eq!(settings.loss.map(|loss| loss.name()), Some("MeanSquaredError"));
     assert_eq!(settings.optimizer.name(), "AdamW");
     let metrics = settings.training.metrics.of_outputs(1).unwrap();
     assert_eq!(metrics, [[Metric::Accuracy, Metric::MeanAbsoluteError, Metric::TopKCategoricalAccuracy { k: 2 }]]);
     let listed = "model = \"a\"\nlosses = [\"mse\", { type = \"binary_crossentropy\" }]\n[data]\ntype = \"digits\"\n";
-    let losses = Settings::parse(listed, "run.toml").unwrap().losses.unwrap();
+    let losses = SettingsFile::parse(listed, "run.toml").unwrap().losses.unwrap();
     assert_eq!(losses.iter().map(|loss| loss.name()).collect::<Vec<_>>(), ["MeanSquaredError", "BinaryCrossentropy"]);
 }
 
@@ -226,7 +226,7 @@ fn every_setting_can_be_read() {
         early_stopping = { monitor = "val_loss", mode = "auto", patience = 3, min_delta = 0.1 }
         cpu_fallback = false
     "#;
-    let mut settings = Settings::parse(text, "run.toml").unwrap();
+    let mut settings = SettingsFile::parse(text, "run.toml").unwrap();
     assert!(matches!(&settings.model, ModelSource::File(path) if path.to_str() == Some("start.safetensors")));
     assert_eq!(settings.training.split, SplitMode::Fixed(vec![3.0, 1.0]));
     let limits = MemoryLimits::default().limit("0", 6_000_000_000).limit("cpu", 3 << 29);
@@ -241,7 +241,7 @@ fn every_setting_can_be_read() {
 fn the_example_shows_every_key() {
     let text = DIGITS.replace("\n# ", "\n");
     let lines = text.lines().skip_while(|line| !line.starts_with("[data]")).collect::<Vec<_>>().join("\n");
-    Settings::parse(&lines, "digits.toml").unwrap();
+    SettingsFile::parse(&lines, "digits.toml").unwrap();
     let error = refused("[training]\nnone = 1\n");
     for key in error.split("the keys are: ").nth(1).unwrap().lines().next().unwrap().split(", ") {
         assert!(lines.contains(&format!("\n{} = ", key.trim_matches('`'))), "{key}");
@@ -250,7 +250,7 @@ fn the_example_shows_every_key() {
 
 #[test]
 fn the_digits_are_whole() {
-    let settings = Settings::of(None).unwrap();
+    let settings = SettingsFile::of(None).unwrap();
     let model = settings.build_model(5).unwrap();
     // The text describes the model of the preset.
     let preset = manyhands::presets::find("digits_cnn").unwrap().build(5).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::report::Loaded;
+use crate::report::LoadedRun;
 use crate::report::results::{Failure, How};
 use crate::report::text::{duration, number};
 use crate::run_folder::RunFolder;
@@ -42,24 +42,24 @@ pub struct Asked {
 fn mode_or_larger<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Mode, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum ModeOrLarger {
         Mode(Mode),
         IsLarger(bool),
     }
-    Ok(match Written::deserialize(deserializer)? {
-        Written::Mode(mode) => mode,
-        Written::IsLarger(true) => Mode::Max,
-        Written::IsLarger(false) => Mode::Min,
+    Ok(match ModeOrLarger::deserialize(deserializer)? {
+        ModeOrLarger::Mode(mode) => mode,
+        ModeOrLarger::IsLarger(true) => Mode::Max,
+        ModeOrLarger::IsLarger(false) => Mode::Min,
     })
 }
 
 /// The file of a sweep.
 #[derive(Serialize)]
-struct Written<'a> {
+struct SweepFile<'a> {
     manyhands_sweep: u32,
     version: &'a str,
     asked: &'a Asked,
-    trials: &'a [Row],
+    trials: &'a [TrialRow],
 }
 
 #[derive(Deserialize)]
@@ -106,7 +106,7 @@ impl Asked {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum TrialState {
     /// Trained to its end.
     Finished,
     /// Trained up to the end of a round, after which others were better.
@@ -117,7 +117,7 @@ pub enum State {
     Failed,
 }
 
-impl State {
+impl TrialState {
     fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -131,11 +131,11 @@ impl State {
 
 /// A trial.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct TrialRow {
     /// Its number, from 1.
     pub trial: usize,
     pub folder: String,
-    pub state: State,
+    pub state: TrialState,
     /// Epochs done.
     pub epochs: u64,
     /// The best value of the objective, and its epoch.
@@ -151,12 +151,12 @@ pub struct Row {
 }
 
 /// A trial as its folder tells it.
-pub struct Seen(Loaded);
+pub struct SeenTrial(LoadedRun);
 
-impl Seen {
+impl SeenTrial {
     /// Reads a folder; `None` if nothing was begun there.
     pub fn of(folder: &RunFolder) -> Result<Option<Self>> {
-        if folder.results().is_file() { Loaded::read(folder).map(|run| Some(Self(run))) } else { Ok(None) }
+        if folder.results().is_file() { LoadedRun::read(folder).map(|run| Some(Self(run))) } else { Ok(None) }
     }
 
     /// The error that ended it, if another try would end alike.
@@ -185,21 +185,21 @@ impl Seen {
     }
 }
 
-impl Row {
+impl TrialRow {
     /// A trial by what its folder tells.
     pub fn of(
         (trial, folder): (usize, &RunFolder),
-        seen: Option<&Seen>,
+        seen: Option<&SeenTrial>,
         asked: &Asked,
         settings: serde_json::Map<String, serde_json::Value>,
     ) -> Self {
         let best = seen.and_then(|seen| seen.best(u64::MAX, asked));
         let state = match seen {
-            None => State::Waiting,
-            Some(seen) if seen.failure().is_some() => State::Failed,
-            Some(seen) if seen.is_done(asked.epochs) => State::Finished,
-            Some(seen) if seen.is_ended() => State::Stopped,
-            Some(_) => State::Unfinished,
+            None => TrialState::Waiting,
+            Some(seen) if seen.failure().is_some() => TrialState::Failed,
+            Some(seen) if seen.is_done(asked.epochs) => TrialState::Finished,
+            Some(seen) if seen.is_ended() => TrialState::Stopped,
+            Some(_) => TrialState::Unfinished,
         };
         let adapters = seen.map(|seen| seen.0.results.adapters.iter().map(|adapter| adapter.name.clone()).collect());
         Self {
@@ -212,24 +212,24 @@ impl Row {
             seconds: seen.map_or(0.0, |seen| seen.0.log.seconds()),
             adapters: adapters.unwrap_or_default(),
             settings,
-            cause: seen.and_then(Seen::failure).map(|failure| failure.text.clone()),
+            cause: seen.and_then(SeenTrial::failure).map(|failure| failure.text.clone()),
         }
     }
 }
 
 /// Sorts trials by their results; those that failed come last.
-pub fn sort(rows: &mut [Row], asked: &Asked) {
+pub fn sort(rows: &mut [TrialRow], asked: &Asked) {
     let sign = asked.mode.sign();
-    let value = |row: &Row| row.value.map_or(f64::INFINITY, |value| sign * value);
+    let value = |row: &TrialRow| row.value.map_or(f64::INFINITY, |value| sign * value);
     rows.sort_by(|a, b| {
-        let is_failed = |row: &Row| row.state == State::Failed;
+        let is_failed = |row: &TrialRow| row.state == TrialState::Failed;
         is_failed(a).cmp(&is_failed(b)).then(value(a).total_cmp(&value(b))).then(a.trial.cmp(&b.trial))
     });
 }
 
 /// Writes the trials as JSON and as CSV.
-pub fn write(json: &Path, csv: &Path, asked: &Asked, rows: &[Row]) -> Result<()> {
-    let written = Written { manyhands_sweep: FORM, version: env!("CARGO_PKG_VERSION"), asked, trials: rows };
+pub fn write(json: &Path, csv: &Path, asked: &Asked, rows: &[TrialRow]) -> Result<()> {
+    let written = SweepFile { manyhands_sweep: FORM, version: env!("CARGO_PKG_VERSION"), asked, trials: rows };
     files::write(json, FileKind::Sweep, |out| serde_json::to_writer_pretty(out, &written).map_err(Into::into))?;
     files::write(csv, FileKind::SweepTable, |out| {
         let mut table = csv::Writer::from_writer(out);
@@ -240,7 +240,7 @@ pub fn write(json: &Path, csv: &Path, asked: &Asked, rows: &[Row]) -> Result<()>
 }
 
 /// The trials for a terminal.
-pub fn table(asked: &Asked, rows: &[Row]) -> Table {
+pub fn table(asked: &Asked, rows: &[TrialRow]) -> Table {
     // What is the same everywhere, or fills a line, stands in the files.
     let is_failed = rows.iter().any(|row| row.cause.is_some());
     let left_out = ["folder", if is_failed { "" } else { "cause" }];
@@ -257,13 +257,13 @@ pub fn table(asked: &Asked, rows: &[Row]) -> Table {
     table
 }
 
-fn header(asked: &Asked, rows: &[Row]) -> Vec<String> {
+fn header(asked: &Asked, rows: &[TrialRow]) -> Vec<String> {
     let fixed = ["trial", "state", "epochs", &asked.objective, "best_epoch", "seconds", "adapters", "folder"];
     let varied = rows.first().into_iter().flat_map(|row| row.settings.keys().map(String::as_str));
     fixed.into_iter().chain(varied).chain(["cause"]).map(String::from).collect()
 }
 
-fn cells(row: &Row, value: fn(&f64) -> String, time: fn(&f64) -> String) -> Vec<String> {
+fn cells(row: &TrialRow, value: fn(&f64) -> String, time: fn(&f64) -> String) -> Vec<String> {
     let fixed = [
         row.trial.to_string(),
         row.state.name().to_owned(),
@@ -285,8 +285,8 @@ fn cells(row: &Row, value: fn(&f64) -> String, time: fn(&f64) -> String) -> Vec<
 mod tests {
     use super::*;
 
-    fn row(trial: usize, state: State, value: Option<f64>) -> Row {
-        Row {
+    fn row(trial: usize, state: TrialState, value: Option<f64>) -> TrialRow {
+        TrialRow {
             trial,
             folder: format!("sweeps/a/trial-{trial}"),
             state,
@@ -316,9 +316,10 @@ mod tests {
     #[test]
     fn trials_are_sorted_by_result_and_failures_come_last() {
         let values = [Some(0.5), None, Some(0.1), Some(0.5)];
-        let mut rows: Vec<Row> = (1..).zip(values).map(|(trial, value)| row(trial, State::Stopped, value)).collect();
-        rows.push(row(5, State::Failed, Some(0.01)));
-        let order = |rows: &[Row]| rows.iter().map(|row| row.trial).collect::<Vec<_>>();
+        let mut rows: Vec<TrialRow> =
+            (1..).zip(values).map(|(trial, value)| row(trial, TrialState::Stopped, value)).collect();
+        rows.push(row(5, TrialState::Failed, Some(0.01)));
+        let order = |rows: &[TrialRow]| rows.iter().map(|row| row.trial).collect::<Vec<_>>();
         sort(&mut rows, &asked(Mode::Min));
         assert_eq!(order(&rows), [3, 1, 4, 2, 5]);
         sort(&mut rows, &asked(Mode::Max));
@@ -330,7 +331,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (json, csv) = (folder.path().join("sweep.json"), folder.path().join("sweep.csv"));
         assert_eq!(Asked::of_earlier(&json).unwrap(), None);
-        write(&json, &csv, &asked(Mode::Min), &[row(1, State::Finished, Some(0.25))]).unwrap();
+        write(&json, &csv, &asked(Mode::Min), &[row(1, TrialState::Finished, Some(0.25))]).unwrap();
         assert_eq!(Asked::of_earlier(&json).unwrap(), Some(asked(Mode::Min)));
         let other = Asked { seed: 1, vary: Vec::new(), ..asked(Mode::Max) };
         assert_eq!(asked(Mode::Min).differences(&other), ["`--vary`", "`--seed`", "the objective"]);

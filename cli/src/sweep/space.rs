@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::settings::{Settings, with_value};
+use crate::settings::{SettingsFile, with_value};
 use manyhands::{Error, Result};
 use manyhands_engine::names;
 use rand::rand_core::{Rng, SeedableRng};
@@ -22,12 +22,12 @@ const DIGITS: usize = 4;
 pub struct Vary {
     /// Words of its name: `optimizer.learning_rate`.
     path: Vec<String>,
-    values: Values,
+    values: VaryValues,
     written: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Values {
+enum VaryValues {
     /// One of these, in TOML.
     List(Vec<String>),
     /// A whole number, both ends included.
@@ -50,30 +50,7 @@ enum Scale {
     Log,
 }
 
-impl std::str::FromStr for Vary {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = || {
-            format!(
-                "needs a setting and its values, `batch_size=32|64|128` or `optimizer.learning_rate=1e-4..1e-2,log`, but is \
-                 `{text}`"
-            )
-        };
-        let (name, values) = text.split_once('=').ok_or_else(form)?;
-        // A line's end would begin another setting.
-        if text.contains('\n') {
-            return Err(form());
-        }
-        let path: Vec<String> = name.trim().split('.').map(|word| word.trim().to_owned()).collect();
-        if path.iter().any(String::is_empty) || values.trim().is_empty() {
-            return Err(form());
-        }
-        Ok(Self { path, values: values_of(values.trim())?, written: text.to_owned() })
-    }
-}
-
-fn values_of(text: &str) -> Result<Values, String> {
+fn values_of(text: &str) -> Result<VaryValues, String> {
     if let Some((least, rest)) = text.split_once("..")
         && !text.contains(['"', '\'', '|'])
     {
@@ -82,12 +59,12 @@ fn values_of(text: &str) -> Result<Values, String> {
     let values: Vec<String> = items(text).into_iter().map(|item| toml_of(item.trim())).collect();
     match values.iter().collect::<BTreeSet<_>>().len() {
         n if n < values.len() => Err(format!("needs different values, but has one twice: `{text}`")),
-        _ => Ok(Values::List(values)),
+        _ => Ok(VaryValues::List(values)),
     }
 }
 
 /// `1e-4..1e-2,log` behind its least value.
-fn range(least: &str, rest: &str) -> Result<Values, String> {
+fn range(least: &str, rest: &str) -> Result<VaryValues, String> {
     let (most, scale) = match rest.split_once(',') {
         None => (rest, Scale::Linear),
         Some((most, word)) if word.trim() == "log" => (most.trim(), Scale::Log),
@@ -100,12 +77,12 @@ fn range(least: &str, rest: &str) -> Result<Values, String> {
     };
     if let (Ok(least), Ok(most)) = (least.parse::<i64>(), most.parse::<i64>()) {
         checked(least < most, least > 0)?;
-        return Ok(Values::Whole { least, most, scale });
+        return Ok(VaryValues::Whole { least, most, scale });
     }
     match (least.parse::<f64>(), most.parse::<f64>()) {
         (Ok(least), Ok(most)) if least.is_finite() && most.is_finite() => {
             checked(least < most, least > 0.0)?;
-            Ok(Values::Real { least, most, scale })
+            Ok(VaryValues::Real { least, most, scale })
         }
         _ => Err(format!("needs two numbers around `..`, but is `{least}..{most}`")),
     }
@@ -136,6 +113,26 @@ fn toml_of(item: &str) -> String {
 }
 
 impl Vary {
+    /// Reads the argument of `--vary`; the error says what was needed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let form = || {
+            format!(
+                "needs a setting and its values, `batch_size=32|64|128` or `optimizer.learning_rate=1e-4..1e-2,log`, but is \
+                 `{text}`"
+            )
+        };
+        let (name, values) = text.split_once('=').ok_or_else(form)?;
+        // A line's end would begin another setting.
+        if text.contains('\n') {
+            return Err(form());
+        }
+        let path: Vec<String> = name.trim().split('.').map(|word| word.trim().to_owned()).collect();
+        if path.iter().any(String::is_empty) || values.trim().is_empty() {
+            return Err(form());
+        }
+        Ok(Self { path, values: values_of(values.trim())?, written: text.to_owned() })
+    }
+
     /// Its name in a table: `optimizer.learning_rate`.
     pub fn name(&self) -> String {
         self.path.join(".")
@@ -182,7 +179,7 @@ impl Vary {
                 let help = "layers are counted from 0, or named: `model.layers.2.units`; write other tables into the file first";
                 return Err(self.refuse("needs a place in the settings file, but has none", help));
             };
-            let parsed = Settings::parse(&text, "settings");
+            let parsed = SettingsFile::parse(&text, "settings");
             parsed.map(drop).map_err(|error| self.refuse(error.problem(), error.help()))
         })
     }
@@ -202,7 +199,7 @@ fn is_unknown(error: &Error) -> bool {
     error.problem().starts_with("is not known")
 }
 
-impl Values {
+impl VaryValues {
     fn ends(&self) -> Vec<String> {
         match self {
             Self::List(values) => values.clone(),
@@ -277,7 +274,7 @@ mod tests {
     use super::*;
 
     fn vary(text: &str) -> Vary {
-        text.parse().unwrap()
+        Vary::parse(text).unwrap()
     }
 
     const TEXT: &str = "[data]\ntype = \"digits\"\n[model]\ninput = [8, 8, 1]\nlayers = [{ type = \"Flatten\" }, { type = \"Dense\", units \
@@ -341,7 +338,7 @@ mod tests {
             ("a=x..y", "needs two numbers around `..`"),
             ("a=1|2|1", "has one twice"),
         ] {
-            let error = written.parse::<Vary>().unwrap_err();
+            let error = Vary::parse(written).unwrap_err();
             assert!(error.contains(problem), "{written}: {error}");
         }
     }

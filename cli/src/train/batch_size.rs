@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::adapters::kind;
 use crate::interrupt::Interrupt;
-use crate::settings::Settings;
+use crate::settings::SettingsFile;
 use crate::terminal::Terminal;
 use manyhands::adapters::{Info, MemoryLimits};
 use manyhands::data::{Batch, Dataset};
@@ -29,14 +29,14 @@ const GOOD: f64 = 0.95;
 
 /// A batch that fits, and its speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Tried {
+struct TriedBatch {
     rows: usize,
     /// Memory that training takes with it.
     bytes: u64,
     step_ms: f64,
 }
 
-impl Tried {
+impl TriedBatch {
     #[allow(clippy::cast_precision_loss, reason = "rows are far below 2^52")]
     fn rows_per_s(&self) -> f64 {
         self.rows as f64 / (self.step_ms / 1e3).max(1e-9)
@@ -45,7 +45,7 @@ impl Tried {
 
 /// Reason why no larger batch was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EndOfSearch {
     /// The memory does not suffice, or a limit forbids it.
     Memory,
     /// There are no more rows.
@@ -56,7 +56,7 @@ enum End {
     Stopped,
 }
 
-impl End {
+impl EndOfSearch {
     fn text(self) -> &'static str {
         match self {
             Self::Memory => "more rows need more memory than there is",
@@ -73,12 +73,12 @@ fn search<T>(
     mut kept: T,
     most: usize,
     stop: &AtomicBool,
-    mut try_rows: impl FnMut(T, usize) -> Result<(T, Option<Tried>)>,
-) -> Result<(T, Vec<Tried>, End)> {
-    let (mut tried, mut rows, mut too_many): (Vec<Tried>, _, _) = (Vec::new(), FIRST.min(most), None);
+    mut try_rows: impl FnMut(T, usize) -> Result<(T, Option<TriedBatch>)>,
+) -> Result<(T, Vec<TriedBatch>, EndOfSearch)> {
+    let (mut tried, mut rows, mut too_many): (Vec<TriedBatch>, _, _) = (Vec::new(), FIRST.min(most), None);
     let end = loop {
         if stop.load(Ordering::Relaxed) {
-            break End::Stopped;
+            break EndOfSearch::Stopped;
         }
         let fits;
         (kept, fits) = try_rows(kept, rows)?;
@@ -89,10 +89,10 @@ fn search<T>(
         let largest = tried.last().map_or(0, |fits| fits.rows);
         match (too_many, tried.last()) {
             // Within an eighth of the largest that fits.
-            (Some(too_many), _) if too_many - largest <= (largest / 8).max(1) => break End::Memory,
+            (Some(too_many), _) if too_many - largest <= (largest / 8).max(1) => break EndOfSearch::Memory,
             (Some(too_many), _) => rows = usize::midpoint(largest, too_many),
-            (None, _) if largest >= most => break End::Rows,
-            (None, Some(last)) if 2.0 * last.step_ms > MOST_MS => break End::Time,
+            (None, _) if largest >= most => break EndOfSearch::Rows,
+            (None, Some(last)) if 2.0 * last.step_ms > MOST_MS => break EndOfSearch::Time,
             (None, _) => rows = largest.saturating_mul(2).min(most),
         }
     };
@@ -100,13 +100,13 @@ fn search<T>(
 }
 
 /// The smallest batch that is nearly as fast as the fastest.
-fn good(tried: &[Tried]) -> Option<&Tried> {
-    let best = tried.iter().map(Tried::rows_per_s).fold(0.0, f64::max);
+fn good(tried: &[TriedBatch]) -> Option<&TriedBatch> {
+    let best = tried.iter().map(TriedBatch::rows_per_s).fold(0.0, f64::max);
     tried.iter().find(|tried| tried.rows_per_s() >= GOOD * best)
 }
 
 /// An adapter, alone, and the data.
-struct Site<'a> {
+struct LoneAdapter<'a> {
     info: Info,
     limits: MemoryLimits,
     limit: Option<u64>,
@@ -114,14 +114,14 @@ struct Site<'a> {
     clock: Arc<dyn Runtime>,
 }
 
-impl Site<'_> {
+impl LoneAdapter<'_> {
     /// Closes the adapter before another batch: an open one that has run fewer rows at once would go on to do so.
     fn closed(&self, trainer: Trainer) -> Trainer {
         trainer.on(vec![self.info.clone()]).memory(self.limits.clone())
     }
 
     /// Trains with a batch of so many rows, if it fits: by the bytes that are counted beforehand, then by trying.
-    fn try_rows(&self, trainer: &mut Trainer, rows: usize) -> Result<Option<Tried>> {
+    fn try_rows(&self, trainer: &mut Trainer, rows: usize) -> Result<Option<TriedBatch>> {
         let need = |limit| trainer.memory_need(self.info.kind, rows, 1, limit);
         let (whole, allowed) = (need(None)?, need(self.limit)?);
         let Some(whole) = whole.filter(|_| whole == allowed) else { return Ok(None) };
@@ -133,7 +133,7 @@ impl Site<'_> {
         };
         let taken = trainer.open_adapters().first().map_or(0, |adapter| adapter.bytes);
         // An adapter without room takes fewer rows at once.
-        let fits = Tried { rows, bytes: taken, step_ms };
+        let fits = TriedBatch { rows, bytes: taken, step_ms };
         Ok((taken >= whole.bytes).then_some(fits))
     }
 
@@ -158,7 +158,7 @@ impl Site<'_> {
 /// Finds good batches for each adapter, and shows them. Writes nothing.
 pub(super) fn find(
     (args, files): (&TrainArgs, &Files),
-    mut settings: Settings,
+    mut settings: SettingsFile,
     terminal: &Terminal,
 ) -> Result<Option<i32>> {
     if !matches!(settings.training.placement, Placement::Replicas | Placement::Auto) {
@@ -178,7 +178,7 @@ pub(super) fn find(
     let mut goods: Vec<usize> = Vec::new();
     for (idx, info) in chosen.iter().enumerate() {
         let (limits, limit) = (limits.alone(idx, &chosen), limits.of(idx, info, &chosen));
-        let site = Site { info: info.clone(), limits, limit, data: data.as_ref(), clock: runtime::system() };
+        let site = LoneAdapter { info: info.clone(), limits, limit, data: data.as_ref(), clock: runtime::system() };
         let (tried, end);
         (trainer, tried, end) = search(trainer, data.len(), &stop, |trainer, rows| {
             let mut trainer = site.closed(trainer);
@@ -198,7 +198,7 @@ pub(super) fn find(
 }
 
 /// Shows the batches that were tried on an adapter, and gives the rows of the good one.
-fn show(info: &Info, tried: &[Tried], end: End, terminal: &Terminal) -> Option<usize> {
+fn show(info: &Info, tried: &[TriedBatch], end: EndOfSearch, terminal: &Terminal) -> Option<usize> {
     terminal.line(format_args!("adapter {}, `{}` ({}):", info.index, info.name, kind(info.kind)));
     let (Some(good), Some(largest)) = (good(tried), tried.last()) else {
         terminal.line("  no row fits: training takes more memory than there is, or than its limit allows");
@@ -227,8 +227,8 @@ mod tests {
     use super::*;
 
     /// Sizes that are tried on an adapter for which steps take so long, and which has room for so many rows.
-    fn sizes(most: usize, room: usize, ms: impl Fn(usize) -> f64) -> (Vec<usize>, Vec<Tried>, End) {
-        let fits = |rows| (rows <= room).then(|| Tried { rows, bytes: 0, step_ms: ms(rows) });
+    fn sizes(most: usize, room: usize, ms: impl Fn(usize) -> f64) -> (Vec<usize>, Vec<TriedBatch>, EndOfSearch) {
+        let fits = |rows| (rows <= room).then(|| TriedBatch { rows, bytes: 0, step_ms: ms(rows) });
         let try_rows = |mut asked: Vec<usize>, rows| {
             asked.push(rows);
             Ok((asked, fits(rows)))
@@ -240,14 +240,14 @@ mod tests {
     fn sizes_double_until_there_is_no_room() {
         let (asked, tried, end) = sizes(1000, 50, |_| 1.0);
         assert_eq!(asked, [8, 16, 32, 64, 48, 56, 52]);
-        assert_eq!((tried.len(), tried.last().unwrap().rows, end), (4, 48, End::Memory));
+        assert_eq!((tried.len(), tried.last().unwrap().rows, end), (4, 48, EndOfSearch::Memory));
         let (asked, tried, end) = sizes(1000, 3, |_| 1.0);
-        assert_eq!((asked, tried.last().unwrap().rows, end), (vec![8, 4, 2, 3], 3, End::Memory));
+        assert_eq!((asked, tried.last().unwrap().rows, end), (vec![8, 4, 2, 3], 3, EndOfSearch::Memory));
         assert_eq!(sizes(1000, 0, |_| 1.0).1, []);
         let (asked, _, end) = sizes(20, 50, |_| 1.0);
-        assert_eq!((asked, end), (vec![8, 16, 20], End::Rows));
+        assert_eq!((asked, end), (vec![8, 16, 20], EndOfSearch::Rows));
         let (asked, _, end) = sizes(1 << 40, 1 << 40, |_| 1500.0);
-        assert_eq!((asked, end), (vec![8], End::Time));
+        assert_eq!((asked, end), (vec![8], EndOfSearch::Time));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::run_folder::{RUNS, RunFolder};
-use crate::settings::Settings;
+use crate::settings::SettingsFile;
 use crate::terminal::check_file;
 use manyhands::processes::Group;
 use manyhands::{Error, Existing, Result, SaveSettings};
@@ -31,7 +31,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub fn of(args: &TrainArgs, settings: &Settings) -> Self {
+    pub fn of(args: &TrainArgs, settings: &SettingsFile) -> Self {
         // A flag overrides the settings.
         let folder = args.run.as_ref().or(settings.training.run.as_ref().filter(|_| args.save.is_none()));
         let folder = folder.map(RunFolder::new).or_else(|| args.latest());
@@ -97,7 +97,7 @@ impl Files {
     }
 
     /// Refuses to overwrite the run's inputs, or to resume what is not there.
-    pub fn check(&self, args: &TrainArgs, settings: &Settings) -> Result<()> {
+    pub fn check(&self, args: &TrainArgs, settings: &SettingsFile) -> Result<()> {
         let written = self.written();
         let mut read = settings.files();
         // A run folder's own settings are read before they are written again.

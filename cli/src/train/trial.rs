@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::report::results::{How, Results};
 use crate::run_folder::RunFolder;
-use crate::settings::Settings;
+use crate::settings::SettingsFile;
 use crate::terminal::{Terminal, make_folder_of};
 use crate::{AdapterChoice, MemoryChoice};
 use manyhands::Result;
@@ -17,8 +17,8 @@ use manyhands::processes::Group;
 use super::{Files, TrainArgs, finished, open_adapters, prepare, train};
 
 /// A run that is a part of another command: a trial of a sweep.
-pub struct Trial {
-    pub settings: Settings,
+pub struct SweepTrial {
+    pub settings: SettingsFile,
     pub folder: PathBuf,
     /// The last epoch.
     pub epochs: u64,
@@ -34,7 +34,7 @@ pub struct Trial {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Trial {
+impl SweepTrial {
     /// Arguments of `train` for this run, and the words of the command that does the same.
     fn arguments(&self) -> (TrainArgs, Vec<String>) {
         let is_begun = RunFolder::new(&self.folder).last().is_file();
