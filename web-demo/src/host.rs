@@ -6,7 +6,7 @@ use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint8Array, Uint32A
 use manyhands_engine::adapters::remote::Packet;
 use wasm_bindgen::{JsCast, JsValue};
 
-use crate::messages::{Event, Level, Numbers};
+use crate::messages::{Event, Level, SentNumbers};
 
 struct Host {
     post: Function,
@@ -29,8 +29,8 @@ pub(crate) fn tell(event: &Event) {
     let beside = Object::new();
     for (name, values) in event.arrays() {
         let array: JsValue = match values {
-            Numbers::Bytes(values) => Uint8Array::from(values).into(),
-            Numbers::Floats(values) => Float32Array::from(values).into(),
+            SentNumbers::Bytes(values) => Uint8Array::from(values).into(),
+            SentNumbers::Floats(values) => Float32Array::from(values).into(),
         };
         // A plain object takes any property.
         drop(Reflect::set(&beside, &name.into(), &array));

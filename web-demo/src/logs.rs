@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// A member as the page's logs name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MemberPlace {
     /// Position among the members.
     pub at: usize,
     /// Id of the adapter.
@@ -47,9 +47,9 @@ pub struct Worked {
 
 impl Worked {
     /// `places` are the members' places by their positions in the engine; `ms_of_adapters` is the step without the host's part.
-    fn of(log: AdapterLog, places: &[Option<Place>], ms_of_adapters: f64) -> Option<Self> {
+    fn of(log: AdapterLog, places: &[Option<MemberPlace>], ms_of_adapters: f64) -> Option<Self> {
         let AdapterLog { adapter, name, rows, ms, upload_ms, compute_ms, readback_ms, wait_ms, end_wait_ms } = log;
-        let Place { at: adapter, id: member } = (*places.get(adapter)?)?;
+        let MemberPlace { at: adapter, id: member } = (*places.get(adapter)?)?;
         Some(Self {
             adapter,
             member,
@@ -77,7 +77,7 @@ pub struct Stepped {
 
 impl Stepped {
     /// `places` are the members' places by their positions in the engine; `clock_ms` is the time since the step before.
-    pub fn of(mut log: StepLog, places: &[Option<Place>], clock_ms: f64) -> Self {
+    pub fn of(mut log: StepLog, places: &[Option<MemberPlace>], clock_ms: f64) -> Self {
         let adapters = std::mem::take(&mut log.adapters);
         let of_adapters = log.ms - log.data_ms - log.reduce_ms - log.update_ms - log.processes_ms;
         let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places, of_adapters)).collect();
@@ -164,7 +164,7 @@ mod tests {
     use manyhands::simulator::simulate_steps;
 
     use super::*;
-    use crate::messages::Request;
+    use crate::messages::PageRequest;
 
     #[test]
     fn phases_fill_a_simulated_step_and_its_steps_make_the_report() {
@@ -174,7 +174,7 @@ mod tests {
                 {"name":"fast","fixed_ms":2.0,"gflops":3000.0,"memory_gb_s":300.0,"upload_gb_s":6.0,"download_gb_s":5.0,"latency_ms":0.1}]}}}"#,
         )
         .unwrap();
-        let Request::Simulate { rig } = rig else { panic!("{rig:?}") };
+        let PageRequest::Simulate { rig } = rig else { panic!("{rig:?}") };
         let model = rig.preset.build(|| presets::find("mlp").unwrap().build(0)).unwrap();
         let (report, steps) = simulate_steps(&RigConfig::from(rig), &model).unwrap();
         assert_eq!(report.adapters, ["fast", "slow"]);
@@ -231,7 +231,7 @@ mod tests {
             processes: Vec::new(),
         };
         // The member at position 0 has left.
-        let place = |at, id| Some(Place { at, id });
+        let place = |at, id| Some(MemberPlace { at, id });
         let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)], 12.5)).unwrap();
         assert_eq!((&text["adapters"][0]["adapter"], &text["adapters"][0]["member"]), (&1.into(), &7.into()));
         assert_eq!((&text["adapters"][0]["exchange_ms"], &text["adapters"][0]["wait_ms"]), (&2.0.into(), &4.0.into()));

@@ -23,22 +23,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::logs::{Simulated, Spread, Stepped};
 use crate::models;
-use crate::settings::{Change, Described, Settings};
+use crate::settings::{Change, Described, RunSettings};
 use crate::stages::Pipelined;
-use crate::tasks::{Data, Task};
+use crate::tasks::{LearnedData, LearningTask};
 #[cfg(test)]
 use crate::types;
 
 /// Requests of the page, named as `engine.js` passes them on: a tag beside the fields would need all of them held in
 /// between, with code for it that the page has to load.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS), ts(tag = "type"))]
+#[cfg_attr(test, derive(ts_rs::TS), ts(tag = "type", rename = "Request"))]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum PageRequest {
     /// Take data to learn from.
     Load {
         /// Their kind.
-        data: Data,
+        data: LearnedData,
         /// Their file; sent beside the text.
         #[serde(default)]
         #[cfg_attr(test, ts(type = "Uint8Array"))]
@@ -47,7 +47,7 @@ pub enum Request {
     /// Train from fresh weights. Ends a run that is there.
     Start {
         /// Settings of the run.
-        settings: Settings,
+        settings: RunSettings,
         /// Whether to wait before the first step.
         paused: bool,
     },
@@ -145,7 +145,7 @@ pub struct ModelChoice {
 #[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Task"))]
 pub struct Learnable {
     /// Their kind.
-    pub data: Data,
+    pub data: LearnedData,
     /// Networks to choose.
     pub models: Vec<ModelChoice>,
     /// Names of a picture's classes, by label; empty for a text.
@@ -163,7 +163,7 @@ impl Learnable {
     ///
     /// # Errors
     /// If a network can't be built.
-    pub fn of(task: &Task) -> Result<Self> {
+    pub fn of(task: &LearningTask) -> Result<Self> {
         Ok(Self {
             data: task.data,
             models: models::choices(task)?,
@@ -177,9 +177,9 @@ impl Learnable {
 
 /// Whether an adapter in use is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Presence"))]
 #[serde(rename_all = "snake_case")]
-pub enum Presence {
+pub enum MemberPresence {
     /// The adapter takes part in training.
     Active,
     /// The adapter is gone. The scheduler opens it again after a while, or never.
@@ -190,8 +190,8 @@ pub enum Presence {
 
 /// An adapter in use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct Member {
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Member"))]
+pub struct RigMember {
     /// Names it in requests. Given once; never to another member of this page's life.
     pub id: u32,
     /// Its position in the engine, by which messages name it: `adapter 2`. Another one's after `reset`.
@@ -200,7 +200,7 @@ pub struct Member {
     #[cfg_attr(test, ts(as = "types::Info"))]
     pub info: Listed,
     /// Whether it is there.
-    pub presence: Presence,
+    pub presence: MemberPresence,
     /// If it was lost: milliseconds until it is opened again; none if it never is.
     pub again_ms: Option<f64>,
     /// Whether it is excluded because training is faster without it.
@@ -211,15 +211,15 @@ pub struct Member {
     pub shares_device_with: Option<u32>,
 }
 
-impl Member {
+impl RigMember {
     /// Records its status.
     #[must_use]
     pub fn with_status(self, status: AdapterStatus) -> Self {
         let (presence, again_ms, is_excluded) = match status {
-            AdapterStatus::Active { is_excluded } => (Presence::Active, None, is_excluded),
-            AdapterStatus::Lost { again_ms } => (Presence::Lost, again_ms, false),
-            AdapterStatus::Returning => (Presence::Returning, None, false),
-            AdapterStatus::Left => (Presence::Lost, None, false),
+            AdapterStatus::Active { is_excluded } => (MemberPresence::Active, None, is_excluded),
+            AdapterStatus::Lost { again_ms } => (MemberPresence::Lost, again_ms, false),
+            AdapterStatus::Returning => (MemberPresence::Returning, None, false),
+            AdapterStatus::Left => (MemberPresence::Lost, None, false),
         };
         Self { presence, again_ms, is_excluded, ..self }
     }
@@ -238,9 +238,9 @@ pub fn share_device(a: &Info, b: &Info) -> bool {
 
 /// State of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "State"))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum EngineState {
     /// Nothing was started yet.
     Idle,
     /// Adapters are opened and shaders compiled.
@@ -315,7 +315,7 @@ pub enum Event {
     /// The state, on each change.
     State {
         /// State of the engine.
-        state: State,
+        state: EngineState,
         /// Training steps so far.
         step: u64,
         /// Number of started epochs.
@@ -324,7 +324,7 @@ pub enum Event {
     /// The adapters in use, whenever one or its presence changes.
     Rig {
         /// In order.
-        members: Vec<Member>,
+        members: Vec<RigMember>,
     },
     /// Training steps, about twenty times a second at most. After the loss of the only adapter steps come again, from the last copy of its
     /// weights on.
@@ -429,7 +429,7 @@ pub enum Event {
 
 /// Numbers that are sent beside the text.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Numbers<'a> {
+pub enum SentNumbers<'a> {
     /// As a `Uint8Array`.
     Bytes(&'a [u8]),
     /// As a `Float32Array`.
@@ -438,8 +438,8 @@ pub enum Numbers<'a> {
 
 impl Event {
     /// Its arrays by the names of their fields.
-    pub fn arrays(&self) -> Vec<(&'static str, Numbers<'_>)> {
-        use Numbers::{Bytes, Floats};
+    pub fn arrays(&self) -> Vec<(&'static str, SentNumbers<'_>)> {
+        use SentNumbers::{Bytes, Floats};
         match self {
             Self::Hello { test_pixels, test_labels, .. } | Self::Loaded { test_pixels, test_labels, .. } => {
                 vec![("test_pixels", Bytes(test_pixels)), ("test_labels", Bytes(test_labels))]
@@ -457,9 +457,9 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Split;
+    use crate::settings::RowSplit;
 
-    fn request(text: &str) -> Request {
+    fn request(text: &str) -> PageRequest {
         serde_json::from_str(text).unwrap()
     }
 
@@ -469,14 +469,14 @@ mod tests {
             r#"{"start":{"paused":true,"settings":{"model":"cnn","adapters":[0,1],"throttles":[1,4],"batch_size":64,
                 "split":"even","batch_norm":"whole_batch","learning_rate":0.002,"seed":4294967295,"epochs":0}}}"#,
         );
-        let Request::Start { settings, paused: true } = &start else { panic!("{start:?}") };
-        assert_eq!((settings.seed, settings.split), (4_294_967_295, Split::Even));
+        let PageRequest::Start { settings, paused: true } = &start else { panic!("{start:?}") };
+        assert_eq!((settings.seed, settings.split), (4_294_967_295, RowSplit::Even));
         assert_eq!(settings.throttles, [1.0, 4.0]);
         let change = Change { batch_size: Some(3), ..Change::default() };
-        assert_eq!(request(r#"{"change":{"batch_size":3}}"#), Request::Change(change));
-        assert_eq!(request(r#"{"classify":{"id":7}}"#), Request::Classify { id: 7, pixels: Vec::new() });
-        assert_eq!(request(r#"{"unplug":{"member":2}}"#), Request::Unplug { member: 2 });
-        assert_eq!(request(r#"{"pause":null}"#), Request::Pause);
+        assert_eq!(request(r#"{"change":{"batch_size":3}}"#), PageRequest::Change(change));
+        assert_eq!(request(r#"{"classify":{"id":7}}"#), PageRequest::Classify { id: 7, pixels: Vec::new() });
+        assert_eq!(request(r#"{"unplug":{"member":2}}"#), PageRequest::Unplug { member: 2 });
+        assert_eq!(request(r#"{"pause":null}"#), PageRequest::Pause);
     }
 
     #[test]

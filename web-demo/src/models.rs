@@ -13,8 +13,8 @@ use manyhands_engine::kernels::{
 use ndarray::ArrayD;
 
 use crate::messages::ModelChoice;
-use crate::settings::{BatchNorm, Settings};
-use crate::tasks::{Data, Task, WHITE, bytes_of};
+use crate::settings::{BatchNorm, RunSettings};
+use crate::tasks::{LearnedData, LearningTask, WHITE, bytes_of};
 
 /// Pixels of a digit.
 pub const PIXELS: usize = 64;
@@ -52,10 +52,10 @@ pub static KERNELS: Families = &[
     softmax_cross_entropy::KERNELS,
 ];
 
-fn networks(data: Data) -> Networks {
+fn networks(data: LearnedData) -> Networks {
     match data {
-        Data::Digits | Data::Fashion => OF_PICTURES,
-        Data::Text => OF_TEXTS,
+        LearnedData::Digits | LearnedData::Fashion => OF_PICTURES,
+        LearnedData::Text => OF_TEXTS,
     }
 }
 
@@ -63,7 +63,7 @@ fn networks(data: Data) -> Networks {
 ///
 /// # Errors
 /// If a network can't be built.
-pub fn choices(task: &Task) -> Result<Vec<ModelChoice>> {
+pub fn choices(task: &LearningTask) -> Result<Vec<ModelChoice>> {
     let choice = |(id, name): &(&'static str, &'static str)| {
         let model = build(task, id, BatchNorm::PerShard, 0)?;
         let parameters = model.layout().parameters.iter().map(|placed| placed.range().len()).sum();
@@ -76,18 +76,18 @@ pub fn choices(task: &Task) -> Result<Vec<ModelChoice>> {
 ///
 /// # Errors
 /// If there is none of that id.
-pub fn build(task: &Task, id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
+pub fn build(task: &LearningTask, id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
     let norm = match form {
         BatchNorm::PerShard => presets::digits::norm(),
         BatchNorm::WholeBatch => presets::digits::norm().synchronized(),
     };
     let size = Size { input: task.input(), outputs: task.outputs(), seed };
     match (task.data, id) {
-        (Data::Digits | Data::Fashion, "cnn") => presets::digits::cnn(&size, norm),
-        (Data::Digits | Data::Fashion, "small") => presets::digits::small_cnn(&size, norm),
-        (Data::Digits | Data::Fashion, "wide") => presets::digits::wide_cnn(&size, norm),
-        (Data::Text, "gru") => grus(&size, &[128]),
-        (Data::Text, "wide_gru") => grus(&size, &[256, 256]),
+        (LearnedData::Digits | LearnedData::Fashion, "cnn") => presets::digits::cnn(&size, norm),
+        (LearnedData::Digits | LearnedData::Fashion, "small") => presets::digits::small_cnn(&size, norm),
+        (LearnedData::Digits | LearnedData::Fashion, "wide") => presets::digits::wide_cnn(&size, norm),
+        (LearnedData::Text, "gru") => grus(&size, &[128]),
+        (LearnedData::Text, "wide_gru") => grus(&size, &[256, 256]),
         (data, other) => {
             let ids: Vec<String> = networks(data).iter().map(|(id, _)| format!("`{id}`")).collect();
             let problem = format!("needs to be {}, but is `{other}`", ids.join(" or "));
@@ -104,13 +104,13 @@ fn grus(size: &Size, units: &[usize]) -> Result<Model> {
 }
 
 /// Settings of a run's training.
-pub fn compile(settings: &Settings) -> Compile {
+pub fn compile(settings: &RunSettings) -> Compile {
     let optimizer = Optimizer::adam(settings.learning_rate);
     Compile::new(optimizer, Loss::SPARSE_CATEGORICAL_CROSSENTROPY).seed(settings.seed)
 }
 
 /// Settings of a run's data from an epoch on, which is counted from 0.
-pub fn fit(settings: &Settings, task: &Task, epoch: u64) -> Fit {
+pub fn fit(settings: &RunSettings, task: &LearningTask, epoch: u64) -> Fit {
     let fit = Fit::new(u64::MAX).batch_size(settings.batch_size).validation(Arc::clone(&task.test));
     if is_varied(settings, epoch) { fit.augment(variations()) } else { fit }
 }
@@ -119,7 +119,7 @@ pub fn fit(settings: &Settings, task: &Task, epoch: u64) -> Fit {
 ///
 /// # Errors
 /// Only if the bytes in the program were damaged.
-pub fn training(settings: &Settings, task: &Task, epoch: u64) -> Result<Arc<dyn Dataset>> {
+pub fn training(settings: &RunSettings, task: &LearningTask, epoch: u64) -> Result<Arc<dyn Dataset>> {
     if !is_varied(settings, epoch) {
         return Ok(Arc::clone(&task.train));
     }
@@ -133,13 +133,13 @@ pub fn training(settings: &Settings, task: &Task, epoch: u64) -> Result<Arc<dyn 
 }
 
 /// Whether this epoch, counted from 0, is the first with varied pictures behind others.
-pub fn begins_to_vary(settings: &Settings, epoch: u64) -> bool {
+pub fn begins_to_vary(settings: &RunSettings, epoch: u64) -> bool {
     epoch > 0 && is_varied(settings, epoch) && !is_varied(settings, epoch - 1)
 }
 
 /// Whether pictures are varied: digits, for which one draws.
-fn is_varied(settings: &Settings, epoch: u64) -> bool {
-    settings.data == Data::Digits && settings.varied_from > 0 && epoch + 1 >= settings.varied_from
+fn is_varied(settings: &RunSettings, epoch: u64) -> bool {
+    settings.data == LearnedData::Digits && settings.varied_from > 0 && epoch + 1 >= settings.varied_from
 }
 
 /// The variations of training pictures: other slants and widths, by which people's hands differ.
@@ -221,8 +221,8 @@ mod tests {
     fn digits_are_varied_and_drawings_among_them_from_an_epoch_on() {
         let text = r#"{"model":"cnn","adapters":[0],"throttles":[],"batch_size":64,"split":"even","batch_norm":"whole_batch",
             "learning_rate":0.002,"seed":0,"epochs":0}"#;
-        let never: Settings = serde_json::from_str(text).unwrap();
-        let third = Settings { varied_from: 3, ..never.clone() };
+        let never: RunSettings = serde_json::from_str(text).unwrap();
+        let third = RunSettings { varied_from: 3, ..never.clone() };
         let [digits, fashion, _] = tasks();
         for (settings, epoch, is_varied) in
             [(&never, 9, false), (&third, 1, false), (&third, 2, true), (&third, 9, true)]
@@ -232,12 +232,15 @@ mod tests {
             assert_eq!(train.schema(), digits.train.schema());
             assert_eq!(begins_to_vary(settings, epoch), is_varied && epoch == 2);
         }
-        assert!(!begins_to_vary(&Settings { varied_from: 1, ..never.clone() }, 0), "there is no other epoch before it");
+        assert!(
+            !begins_to_vary(&RunSettings { varied_from: 1, ..never.clone() }, 0),
+            "there is no other epoch before it"
+        );
         let drawn = training(&third, &digits, 2).unwrap();
         assert_eq!(drawn.len(), 1437 + STYLES.len() / 65 * STYLE_ROWS);
         let (_, labels) = bytes_of(drawn.as_ref(), WHITE[0]).unwrap();
         assert!(labels[1437..].contains(&4) && labels.iter().all(|label| *label < 10));
-        let clothes = Settings { data: Data::Fashion, ..third };
+        let clothes = RunSettings { data: LearnedData::Fashion, ..third };
         assert_eq!(training(&clothes, &fashion, 9).unwrap().len(), fashion.train.len());
         assert!(fit(&clothes, &fashion, 9).augment.is_empty());
     }

@@ -7,8 +7,8 @@ use manyhands::{AdapterStatus, OpenAdapter, Trainer};
 use manyhands_engine::adapters::{Request, gpu};
 
 use crate::host::tell;
-use crate::logs::Place;
-use crate::messages::{Event, Listed, Member, Presence, share_device};
+use crate::logs::MemberPlace;
+use crate::messages::{Event, Listed, MemberPresence, RigMember, share_device};
 
 /// An adapter with the page's id for it.
 #[derive(Clone)]
@@ -19,14 +19,14 @@ struct PageAdapter {
 
 /// Adapters by their positions in the engine.
 #[derive(Default)]
-pub(crate) struct Rig {
+pub(crate) struct PageRig {
     adapters: Vec<PageAdapter>,
     next_id: u32,
     /// The CPU adapter in the page's list: the engine opens one by itself when all others are lost.
     cpu: Option<Info>,
-    sent: Vec<Member>,
+    sent: Vec<RigMember>,
     /// Indices among the members sent to the page, by position.
-    pub(crate) places: Vec<Option<Place>>,
+    pub(crate) places: Vec<Option<MemberPlace>>,
 }
 
 thread_local! {
@@ -49,7 +49,7 @@ pub(crate) fn listed(info: &Info) -> Listed {
     Listed { info: info.clone(), requested_as: gpu::requested_as(info) }
 }
 
-impl Rig {
+impl PageRig {
     /// A rig without adapters in use.
     pub(crate) fn of(list: &[Info]) -> Self {
         Self { cpu: list.iter().find(|info| info.kind == Kind::Cpu).cloned(), ..Self::default() }
@@ -90,7 +90,7 @@ impl Rig {
 
     /// The adapters that take part, with their throttles.
     pub(crate) fn active(&self) -> Vec<(Info, f64)> {
-        let active = self.sent.iter().filter(|member| member.presence == Presence::Active);
+        let active = self.sent.iter().filter(|member| member.presence == MemberPresence::Active);
         active.map(|member| (member.info.info.clone(), member.throttle)).collect()
     }
 
@@ -123,20 +123,20 @@ impl Rig {
     }
 
     fn tell(&mut self, open: &[OpenAdapter]) {
-        let mut members: Vec<Member> = Vec::new();
+        let mut members: Vec<RigMember> = Vec::new();
         self.places.clear();
         for (position, (page_adapter, adapter)) in self.adapters.iter().zip(open).enumerate() {
             let has_left = adapter.status == AdapterStatus::Left;
-            self.places.push((!has_left).then_some(Place { at: members.len(), id: page_adapter.id }));
+            self.places.push((!has_left).then_some(MemberPlace { at: members.len(), id: page_adapter.id }));
             if has_left {
                 continue;
             }
             let twin = members.iter().find(|earlier| share_device(&earlier.info.info, &page_adapter.info));
-            let member = Member {
+            let member = RigMember {
                 id: page_adapter.id,
                 position,
                 info: listed(&page_adapter.info),
-                presence: Presence::Active,
+                presence: MemberPresence::Active,
                 again_ms: None,
                 is_excluded: false,
                 throttle: adapter.throttle,

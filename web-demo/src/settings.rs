@@ -5,7 +5,7 @@ use manyhands::simulator::{AdapterSpec, HostSpec, RigConfig};
 use manyhands::{Error, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
 
-use crate::tasks::Data;
+use crate::tasks::LearnedData;
 #[cfg(test)]
 use crate::types;
 
@@ -22,20 +22,20 @@ pub enum BatchNorm {
 
 /// Split of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Split"))]
 #[serde(rename_all = "snake_case")]
-pub enum Split {
+pub enum RowSplit {
     /// By measured speed.
     Learned,
     /// As many rows for each adapter.
     Even,
 }
 
-impl From<Split> for SplitMode {
-    fn from(split: Split) -> Self {
+impl From<RowSplit> for SplitMode {
+    fn from(split: RowSplit) -> Self {
         match split {
-            Split::Learned => Self::Learned,
-            Split::Even => Self::Even,
+            RowSplit::Learned => Self::Learned,
+            RowSplit::Even => Self::Even,
         }
     }
 }
@@ -59,11 +59,11 @@ pub fn check_adapters(n_adapters: usize) -> Result<()> {
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct Settings {
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Settings"))]
+pub struct RunSettings {
     /// The data to learn from.
     #[serde(default)]
-    pub data: Data,
+    pub data: LearnedData,
     /// Id of the network.
     pub model: String,
     /// Indices of the adapters in the list, in order; one may be there twice. At least one.
@@ -73,7 +73,7 @@ pub struct Settings {
     /// Rows of a training step over all adapters: 1 to 512, may be below the number of adapters.
     pub batch_size: usize,
     /// Split of batches.
-    pub split: Split,
+    pub split: RowSplit,
     /// Rows over which batch normalization takes its statistics.
     pub batch_norm: BatchNorm,
     /// Learning rate of Adam.
@@ -101,7 +101,7 @@ pub struct Change {
     /// Rows of a training step.
     pub batch_size: Option<usize>,
     /// Split of batches.
-    pub split: Option<Split>,
+    pub split: Option<RowSplit>,
     /// Rows over which batch normalization takes its statistics.
     pub batch_norm: Option<BatchNorm>,
     /// Learning rate of Adam.
@@ -112,9 +112,9 @@ pub struct Change {
 
 /// The networks for which the page predicts: its own, and only these of the crate's presets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Preset"))]
 #[serde(rename_all = "snake_case")]
-pub enum Preset {
+pub enum PredictedModel {
     /// The network of the run.
     Here,
     /// Dense layers.
@@ -127,7 +127,7 @@ pub enum Preset {
     DigitsCnn,
 }
 
-impl Preset {
+impl PredictedModel {
     /// The model, in the preset's own size. `here` builds that of the run.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ pub struct Described {
     /// Rows of a batch.
     pub batch_size: u32,
     /// The model.
-    pub preset: Preset,
+    pub preset: PredictedModel,
     /// The host.
     #[cfg_attr(test, ts(as = "types::HostSpec"))]
     pub host: HostSpec,
@@ -185,10 +185,10 @@ mod tests {
     fn networks_of_predictions_are_presets_in_their_own_size() {
         let no_run = || Err(Error::setting("the run", "is not there", "start it"));
         for name in ["mlp", "cnn6", "vgg", "digits_cnn"] {
-            let preset: Preset = serde_json::from_value(name.into()).unwrap();
+            let preset: PredictedModel = serde_json::from_value(name.into()).unwrap();
             let built = preset.build(no_run).unwrap();
             assert_eq!(built.config(), presets::find(name).unwrap().build(0).unwrap().config());
         }
-        assert!(Preset::Here.build(no_run).is_err());
+        assert!(PredictedModel::Here.build(no_run).is_err());
     }
 }

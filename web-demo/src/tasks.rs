@@ -26,9 +26,9 @@ const CLOTHES: [&str; 10] =
 
 /// Data that a run learns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Data"))]
 #[serde(rename_all = "snake_case")]
-pub enum Data {
+pub enum LearnedData {
     /// Handwritten digits, which are in the program.
     #[default]
     Digits,
@@ -38,7 +38,7 @@ pub enum Data {
     Text,
 }
 
-impl Data {
+impl LearnedData {
     /// File of an exported model.
     pub fn file(self) -> &'static str {
         match self {
@@ -51,9 +51,9 @@ impl Data {
 
 /// Data for training and testing.
 #[derive(Clone)]
-pub struct Task {
+pub struct LearningTask {
     /// Their kind.
-    pub data: Data,
+    pub data: LearnedData,
     /// Rows to train on.
     pub train: Arc<dyn Dataset>,
     /// Rows to test with.
@@ -64,24 +64,24 @@ pub struct Task {
     pub frequencies_loss: Option<f64>,
 }
 
-impl Task {
+impl LearningTask {
     /// The digits in the program.
     ///
     /// # Errors
     /// Only if the bytes in the program were damaged.
     pub fn digits() -> Result<Self> {
-        Ok(Self::of_pictures(Data::Digits, digits::train()?, digits::test()?))
+        Ok(Self::of_pictures(LearnedData::Digits, digits::train()?, digits::test()?))
     }
 
     /// Data from the bytes of their file, as `web-demo/datasets.js` writes it.
     ///
     /// # Errors
     /// If the bytes are of something else.
-    pub fn read(data: Data, bytes: &[u8]) -> Result<Self> {
+    pub fn read(data: LearnedData, bytes: &[u8]) -> Result<Self> {
         match data {
-            Data::Digits => Self::digits(),
-            Data::Fashion => Self::fashion(bytes),
-            Data::Text => Self::text(bytes),
+            LearnedData::Digits => Self::digits(),
+            LearnedData::Fashion => Self::fashion(bytes),
+            LearnedData::Text => Self::text(bytes),
         }
     }
 
@@ -100,10 +100,10 @@ impl Task {
             Ok(images.with_schema(Schema::with_classes(Format::Idx, CLOTHES)))
         };
         let n_train = rows - n_test;
-        Ok(Self::of_pictures(Data::Fashion, images(0, n_train)?, images(n_train, rows)?))
+        Ok(Self::of_pictures(LearnedData::Fashion, images(0, n_train)?, images(n_train, rows)?))
     }
 
-    fn of_pictures(data: Data, train: ByteImages, test: ByteImages) -> Self {
+    fn of_pictures(data: LearnedData, train: ByteImages, test: ByteImages) -> Self {
         let (train, test) = (Arc::new(train), Arc::new(test));
         Self { data, train, test, vocabulary: None, frequencies_loss: None }
     }
@@ -123,7 +123,7 @@ impl Task {
         };
         let frequencies_loss = Some(frequencies_loss(vocabulary.tokens().len(), train, test));
         let (train, test) = (rows(train)?, rows(test)?);
-        Ok(Self { data: Data::Text, train, test, vocabulary: Some(vocabulary), frequencies_loss })
+        Ok(Self { data: LearnedData::Text, train, test, vocabulary: Some(vocabulary), frequencies_loss })
     }
 
     /// Shape of a row.
@@ -144,9 +144,9 @@ impl Task {
     /// The value of full ink, where the data are pictures.
     pub fn white(&self) -> Option<u8> {
         match self.data {
-            Data::Digits => Some(WHITE[0]),
-            Data::Fashion => Some(WHITE[1]),
-            Data::Text => None,
+            LearnedData::Digits => Some(WHITE[0]),
+            LearnedData::Fashion => Some(WHITE[1]),
+            LearnedData::Text => None,
         }
     }
 
@@ -219,10 +219,14 @@ pub(crate) mod tests {
     }
 
     /// A task of each kind.
-    pub(crate) fn tasks() -> [Task; 3] {
+    pub(crate) fn tasks() -> [LearningTask; 3] {
         let text = "We can not escape history. ".repeat(40);
-        [Task::digits(), Task::read(Data::Fashion, &clothes()), Task::read(Data::Text, text.as_bytes())]
-            .map(Result::unwrap)
+        [
+            LearningTask::digits(),
+            LearningTask::read(LearnedData::Fashion, &clothes()),
+            LearningTask::read(LearnedData::Text, text.as_bytes()),
+        ]
+        .map(Result::unwrap)
     }
 
     #[test]
@@ -263,9 +267,12 @@ pub(crate) mod tests {
 
     #[test]
     fn other_bytes_are_refused() {
-        for (data, bytes) in [(Data::Fashion, vec![0; 1000]), (Data::Text, vec![0xff; 9]), (Data::Text, vec![b'a'; 99])]
-        {
-            let error = Task::read(data, &bytes).err().unwrap().to_string();
+        for (data, bytes) in [
+            (LearnedData::Fashion, vec![0; 1000]),
+            (LearnedData::Text, vec![0xff; 9]),
+            (LearnedData::Text, vec![b'a'; 99]),
+        ] {
+            let error = LearningTask::read(data, &bytes).err().unwrap().to_string();
             assert!(error.contains(&format!("have {} other bytes", bytes.len())), "{error}");
         }
     }

@@ -17,9 +17,9 @@ use crate::host::{self, tell};
 use crate::logs::{Spread, Stepped};
 use crate::messages::{Event, Level};
 use crate::models;
-use crate::rig::Rig;
-use crate::settings::{BatchNorm, Change, Settings};
-use crate::tasks::{Data, Task};
+use crate::rig::PageRig;
+use crate::settings::{BatchNorm, Change, RunSettings};
+use crate::tasks::{LearnedData, LearningTask};
 use crate::writing::Writer;
 
 /// Least milliseconds between messages about steps.
@@ -37,11 +37,11 @@ const TURNS: [Turn; 3] = [Turn { warm_up: 6, counted: 9, enough: Some((1_500.0, 
 const LEAST_CAPACITY: usize = 120;
 
 /// A run.
-pub(crate) struct Run {
-    pub(crate) settings: Settings,
+pub(crate) struct PageRun {
+    pub(crate) settings: RunSettings,
     pub(crate) trainer: Trainer,
     session: Session,
-    task: Task,
+    task: LearningTask,
     /// The writer of sample lines; none where pictures are learned.
     writer: Option<Writer>,
     clock: Arc<dyn Runtime>,
@@ -61,14 +61,19 @@ pub(crate) struct Run {
 
 /// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum StepResult {
     Stepped,
     Finished,
 }
 
-impl Run {
+impl PageRun {
     /// Opens the adapters of a rig, with their throttles, for fresh weights.
-    pub(crate) async fn open(task: Task, settings: Settings, adapters: &[(Info, f64)], rig: &mut Rig) -> Result<Self> {
+    pub(crate) async fn open(
+        task: LearningTask,
+        settings: RunSettings,
+        adapters: &[(Info, f64)],
+        rig: &mut PageRig,
+    ) -> Result<Self> {
         let model = models::build(&task, &settings.model, settings.batch_norm, settings.seed)?;
         let infos = adapters.iter().map(|(info, _)| info.clone()).collect();
         let mut trainer =
@@ -106,7 +111,7 @@ impl Run {
             epochs_begun: 0,
         };
         // All test pictures of clothes are as much arithmetic as many steps: they come behind the first one.
-        if run.task.data != Data::Fashion {
+        if run.task.data != LearnedData::Fashion {
             run.show().await?;
         }
         Ok(run)
@@ -128,7 +133,7 @@ impl Run {
     }
 
     /// One training step, with the actions after it.
-    pub(crate) async fn step(&mut self, rig: &mut Rig) -> Result<Outcome> {
+    pub(crate) async fn step(&mut self, rig: &mut PageRig) -> Result<StepResult> {
         self.epochs_begun = self.trainer.progress().epoch + 1;
         let since_ms = *self.stepped_ms.get_or_insert(self.clock.now_ms());
         let stepped = self.session.step_async(&mut self.trainer).await;
@@ -149,7 +154,7 @@ impl Run {
             if self.is_show_due() {
                 self.show().await?;
             }
-            return Ok(Outcome::Stepped);
+            return Ok(StepResult::Stepped);
         }
         // No row of the epoch is left.
         self.end_epoch().await
@@ -166,7 +171,7 @@ impl Run {
         self.clock.now_ms() - self.shown_ms > least_ms.max(SHOW_PART * self.showing_ms)
     }
 
-    async fn end_epoch(&mut self) -> Result<Outcome> {
+    async fn end_epoch(&mut self) -> Result<StepResult> {
         self.tell_steps();
         let epoch = self.session.end_epoch_async(&mut self.trainer).await?;
         tell(&Event::Epoch { epoch });
@@ -175,7 +180,7 @@ impl Run {
         if !self.writes() || self.is_show_due() {
             self.show().await?;
         }
-        Ok(if self.is_finished() { Outcome::Finished } else { Outcome::Stepped })
+        Ok(if self.is_finished() { StepResult::Finished } else { StepResult::Stepped })
     }
 
     /// Varies the training pictures, if this is the epoch for it.
@@ -245,7 +250,7 @@ impl Run {
 
     /// Sends the prediction of a drawing.
     pub(crate) async fn classify(&mut self, id: u32, pixels: &[f32]) -> Result<()> {
-        if self.task.data != Data::Digits {
+        if self.task.data != LearnedData::Digits {
             return Err(Error::data(
                 "the drawing",
                 "is a digit, which this network does not read",

@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ts_rs::{Config, TS, TypeVisitor};
 
-use crate::logs::{Place, Stepped};
-use crate::messages::{Event, Listed, Request};
+use crate::logs::{MemberPlace, Stepped};
+use crate::messages::{Event, Listed, PageRequest};
 use crate::stages::Pipelined;
 use crate::types::{Activity, AdapterSpec, EpochLog, HostSpec, Info, Part, Report, StageSpec, StagedReport, StepLog};
 
@@ -77,7 +77,7 @@ fn laid_out(declaration: &str) -> String {
 #[test]
 fn types_of_the_page_are_those_of_the_messages() {
     let mut declarations = Declarations::default();
-    declarations.visit::<Request>();
+    declarations.visit::<PageRequest>();
     declarations.visit::<Event>();
     let text = declarations.text();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("www/messages.d.ts");
@@ -141,7 +141,7 @@ fn types_of_the_page_read_what_the_engine_writes() {
         adapters: vec![worked],
         processes: Vec::new(),
     };
-    check::<StepLog>(Stepped::of(step, &[Some(Place { at: 0, id: 0 })], 5.0));
+    check::<StepLog>(Stepped::of(step, &[Some(MemberPlace { at: 0, id: 0 })], 5.0));
     check::<EpochLog>(EngineEpoch { epoch: 1, step: 2, values, learning_rate, seconds: 1.0, samples_per_s: 1.0 });
     for scaling in [ScalingKind::Alone, ScalingKind::Strong, ScalingKind::Weak] {
         check::<Part>(scaling::ScalingPart { scaling, n_adapters: 1, done: 2, total: 3 });

@@ -14,16 +14,16 @@ use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, tell};
 use crate::logs::Simulated;
-use crate::messages::{Event, Learnable, Request, State};
-use crate::rig::{self, Rig};
-use crate::settings::{MOST_ADAPTERS, Preset, Settings, check_adapters};
+use crate::messages::{EngineState, Event, Learnable, PageRequest};
+use crate::rig::{self, PageRig};
+use crate::settings::{MOST_ADAPTERS, PredictedModel, RunSettings, check_adapters};
 use crate::stages::Pipelined;
-use crate::tasks::{Data, Task};
-use crate::training::{Outcome, Run, check_batch};
+use crate::tasks::{LearnedData, LearningTask};
+use crate::training::{PageRun, StepResult, check_batch};
 
 thread_local! {
     /// Requests, with their names.
-    static INBOX: RefCell<Option<Sender<(String, Request)>>> = const { RefCell::new(None) };
+    static INBOX: RefCell<Option<Sender<(String, PageRequest)>>> = const { RefCell::new(None) };
     static IS_CANCELLED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -43,8 +43,8 @@ pub fn start(post: Function, open_cpu: Function) {
     wasm_bindgen_futures::spawn_local(async move {
         match hello().await {
             Ok((list, digits)) => {
-                let rig = Rig::of(&list);
-                Worker { list, requests, rig, tasks: vec![digits], run: None, state: State::Idle }.work().await;
+                let rig = PageRig::of(&list);
+                Worker { list, requests, rig, tasks: vec![digits], run: None, state: EngineState::Idle }.work().await;
             }
             Err(error) => tell(&Event::Failed { message: error.to_string() }),
         }
@@ -55,8 +55,8 @@ pub fn start(post: Function, open_cpu: Function) {
 #[wasm_bindgen]
 pub fn request(name: String, text: &str, pixels: Vec<f32>, bytes: Vec<u8>) {
     let request = match serde_json::from_str(text) {
-        Ok(Request::Classify { id, .. }) => Request::Classify { id, pixels },
-        Ok(Request::Load { data, .. }) => Request::Load { data, bytes },
+        Ok(PageRequest::Classify { id, .. }) => PageRequest::Classify { id, pixels },
+        Ok(PageRequest::Load { data, .. }) => PageRequest::Load { data, bytes },
         Ok(request) => request,
         Err(error) => {
             return tell(&Event::Error { request: None, message: format!("a request can't be read: {error}") });
@@ -64,9 +64,9 @@ pub fn request(name: String, text: &str, pixels: Vec<f32>, bytes: Vec<u8>) {
     };
     // Some take effect while a step runs, or a measurement.
     match &request {
-        Request::Unplug { member } => rig::unplug(*member),
-        Request::Cancel => IS_CANCELLED.set(true),
-        Request::Measure { .. } => IS_CANCELLED.set(false),
+        PageRequest::Unplug { member } => rig::unplug(*member),
+        PageRequest::Cancel => IS_CANCELLED.set(true),
+        PageRequest::Measure { .. } => IS_CANCELLED.set(false),
         _ => {}
     }
     INBOX.with(|inbox| {
@@ -77,10 +77,10 @@ pub fn request(name: String, text: &str, pixels: Vec<f32>, bytes: Vec<u8>) {
     });
 }
 
-async fn hello() -> Result<(Vec<Info>, Task)> {
+async fn hello() -> Result<(Vec<Info>, LearningTask)> {
     let list = adapters::list_async().await;
     let missing = serde_json::to_value(gpu::missing().await).unwrap_or_default();
-    let digits = Task::digits()?;
+    let digits = LearningTask::digits()?;
     let (version, task) = (env!("CARGO_PKG_VERSION"), Learnable::of(&digits)?);
     let listed = list.iter().map(rig::listed).collect();
     let (test_pixels, test_labels) = digits.test_bytes()?;
@@ -91,19 +91,19 @@ async fn hello() -> Result<(Vec<Info>, Task)> {
 
 struct Worker {
     list: Vec<Info>,
-    requests: Receiver<(String, Request)>,
-    rig: Rig,
+    requests: Receiver<(String, PageRequest)>,
+    rig: PageRig,
     /// Data to learn from: the digits, and those that the page has loaded.
-    tasks: Vec<Task>,
-    run: Option<Run>,
-    state: State,
+    tasks: Vec<LearningTask>,
+    run: Option<PageRun>,
+    state: EngineState,
 }
 
 impl Worker {
     async fn work(&mut self) {
         loop {
             let request = match self.state {
-                State::Running => self.requests.try_recv().ok(),
+                EngineState::Running => self.requests.try_recv().ok(),
                 _ => match self.requests.recv().await {
                     Ok(request) => Some(request),
                     Err(_) => return,
@@ -127,9 +127,9 @@ impl Worker {
         }
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: EngineState) {
         self.state = state;
-        let (step, epoch) = self.run.as_ref().map_or((0, 0), Run::progress);
+        let (step, epoch) = self.run.as_ref().map_or((0, 0), PageRun::progress);
         tell(&Event::State { state, step, epoch });
     }
 
@@ -137,11 +137,11 @@ impl Worker {
     async fn step(&mut self) -> bool {
         let Some(run) = &mut self.run else { return false };
         match run.step(&mut self.rig).await {
-            Ok(Outcome::Stepped) => return true,
-            Ok(Outcome::Finished) => self.enter(State::Finished),
+            Ok(StepResult::Stepped) => return true,
+            Ok(StepResult::Finished) => self.enter(EngineState::Finished),
             Err(error) => {
                 run.rest();
-                self.enter(State::Paused);
+                self.enter(EngineState::Paused);
                 refuse(None, &error);
             }
         }
@@ -152,7 +152,7 @@ impl Worker {
     async fn rest(&mut self) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.rest();
-        let state = if run.is_finished() { State::Finished } else { State::Paused };
+        let state = if run.is_finished() { EngineState::Finished } else { EngineState::Paused };
         let shown = if run.writes() { Ok(()) } else { run.show().await };
         self.enter(state);
         match &mut self.run {
@@ -161,31 +161,31 @@ impl Worker {
         }
     }
 
-    async fn serve(&mut self, request: Request) -> Result<()> {
+    async fn serve(&mut self, request: PageRequest) -> Result<()> {
         match request {
-            Request::Load { data, bytes } => {
-                let task = Task::read(data, &bytes)?;
+            PageRequest::Load { data, bytes } => {
+                let task = LearningTask::read(data, &bytes)?;
                 let (test_pixels, test_labels) = task.test_bytes()?;
                 tell(&Event::Loaded { task: Learnable::of(&task)?, test_pixels, test_labels });
                 self.tasks.retain(|other| other.data != data);
                 self.tasks.push(task);
                 Ok(())
             }
-            Request::Start { settings, paused } => self.start(settings, paused).await,
-            Request::Pause if self.state == State::Running => self.rest().await,
-            Request::Pause => Ok(()),
-            Request::Resume => {
+            PageRequest::Start { settings, paused } => self.start(settings, paused).await,
+            PageRequest::Pause if self.state == EngineState::Running => self.rest().await,
+            PageRequest::Pause => Ok(()),
+            PageRequest::Resume => {
                 let run = self.run.as_mut().ok_or_else(no_run)?;
                 if run.is_finished() {
                     run.last_epoch = run.last_epoch.saturating_add(run.settings.epochs);
                 }
-                self.enter(State::Running);
+                self.enter(EngineState::Running);
                 Ok(())
             }
-            Request::Step => {
+            PageRequest::Step => {
                 let run = self.run.as_ref().ok_or_else(no_run)?;
                 if run.is_finished() {
-                    return Ok(self.enter(State::Finished));
+                    return Ok(self.enter(EngineState::Finished));
                 }
                 let (before, _) = run.progress();
                 let mut is_open = self.step().await;
@@ -195,7 +195,7 @@ impl Worker {
                 }
                 if is_open { self.rest().await } else { Ok(()) }
             }
-            Request::Reset => {
+            PageRequest::Reset => {
                 let settings = self.run.take().ok_or_else(no_run)?.settings;
                 let kept = self.rig.keep();
                 let missing = self.open(settings, &kept).await?;
@@ -203,66 +203,66 @@ impl Worker {
                 missing.iter().for_each(|error| refuse(None, error));
                 rested
             }
-            Request::Cancel => Ok(()),
-            Request::Simulate { rig } => {
+            PageRequest::Cancel => Ok(()),
+            PageRequest::Simulate { rig } => {
                 let model = self.network(rig.preset)?;
                 let (report, steps) = simulate_steps(&RigConfig::from(rig), &model)?;
                 let steps = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
                 tell(&Event::Simulated { report, steps });
                 Ok(())
             }
-            Request::Stages { rig, micro_batches } => {
+            PageRequest::Stages { rig, micro_batches } => {
                 let model = self.network(rig.preset)?;
                 let rig = RigConfig { micro_batches: Some(micro_batches), ..RigConfig::from(rig) };
                 let (report, pipelines) = simulate_pipelines(&rig, &model)?;
                 tell(&Event::Staged { report, pipelines: pipelines.iter().map(Pipelined::from).collect() });
                 Ok(())
             }
-            Request::Measure { batch_size } => self.measure(batch_size).await,
+            PageRequest::Measure { batch_size } => self.measure(batch_size).await,
             other => self.change(other).await,
         }
     }
 
     /// Handles a request that changes a run or reads from it.
-    async fn change(&mut self, request: Request) -> Result<()> {
+    async fn change(&mut self, request: PageRequest) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(no_run)?;
         match request {
-            Request::Remove { member } | Request::Throttle { member, .. } if self.rig.has_left(member) => {}
-            Request::Add { index } => {
+            PageRequest::Remove { member } | PageRequest::Throttle { member, .. } if self.rig.has_left(member) => {}
+            PageRequest::Add { index } => {
                 check_adapters(self.rig.len() + 1)?;
                 let info = self.list.get(index).ok_or_else(|| unknown(&self.list, index))?;
                 run.tell_steps();
                 run.trainer.asynchronous().join(info).await?;
             }
-            Request::Remove { member } => {
+            PageRequest::Remove { member } => {
                 run.tell_steps();
                 run.trainer.leave(self.rig.position(member).ok_or_else(|| no_member(member))?)?;
             }
-            Request::Throttle { member, factor } => {
+            PageRequest::Throttle { member, factor } => {
                 let position = self.rig.position(member).ok_or_else(|| no_member(member))?;
                 run.trainer.set_throttle(position, factor);
             }
-            Request::Unplug { member } => {
+            PageRequest::Unplug { member } => {
                 // An adapter that left the rig was replaced in the step that lost it.
-                if self.rig.position(member).is_some() && self.state != State::Running {
+                if self.rig.position(member).is_some() && self.state != EngineState::Running {
                     // No step finds out; this does.
                     let shown = run.show().await;
                     self.enter(self.state);
                     shown?;
                 }
             }
-            Request::Change(change) => {
+            PageRequest::Change(change) => {
                 run.change(change).await?;
                 self.enter(self.state);
             }
-            Request::Classify { id, pixels } => run.classify(id, &pixels).await?,
-            Request::Export => run.export().await?,
+            PageRequest::Classify { id, pixels } => run.classify(id, &pixels).await?,
+            PageRequest::Export => run.export().await?,
             _ => {}
         }
         Ok(())
     }
 
-    async fn start(&mut self, settings: Settings, paused: bool) -> Result<()> {
+    async fn start(&mut self, settings: RunSettings, paused: bool) -> Result<()> {
         check_batch(settings.batch_size)?;
         self.task(settings.data)?;
         let wanted = settings.adapters.iter();
@@ -274,21 +274,21 @@ impl Worker {
         let factors = settings.throttles.iter().copied().chain(std::iter::repeat(1.0));
         let adapters: Vec<(Info, f64)> = infos.into_iter().zip(factors).collect();
         let missing = self.open(settings, &adapters).await?;
-        self.enter(if paused { State::Paused } else { State::Running });
+        self.enter(if paused { EngineState::Paused } else { EngineState::Running });
         missing.iter().for_each(|error| refuse(None, error));
         Ok(())
     }
 
     /// Opens the adapters of a run. If one can't be opened the run begins on CPU adapters only; returns the reason then.
-    async fn open(&mut self, settings: Settings, adapters: &[(Info, f64)]) -> Result<Option<Error>> {
+    async fn open(&mut self, settings: RunSettings, adapters: &[(Info, f64)]) -> Result<Option<Error>> {
         let task = self.task(settings.data)?;
-        self.enter(State::Opening);
-        let (opened, missing) = match Run::open(task.clone(), settings.clone(), adapters, &mut self.rig).await {
+        self.enter(EngineState::Opening);
+        let (opened, missing) = match PageRun::open(task.clone(), settings.clone(), adapters, &mut self.rig).await {
             Err(error) if is_of_adapter(&error) && adapters.iter().any(|(info, _)| info.kind != Kind::Cpu) => {
                 let cpus = self.cpus_of(adapters);
                 let infos: Vec<Info> = cpus.iter().map(|(info, _)| info.clone()).collect();
                 self.rig.begin(&infos);
-                (Run::open(task, settings, &cpus, &mut self.rig).await, Some(error))
+                (PageRun::open(task, settings, &cpus, &mut self.rig).await, Some(error))
             }
             opened => (opened, None),
         };
@@ -298,19 +298,19 @@ impl Worker {
                 Ok(missing)
             }
             Err(error) => {
-                self.enter(State::Idle);
+                self.enter(EngineState::Idle);
                 Err(error)
             }
         }
     }
 
-    fn task(&self, data: Data) -> Result<Task> {
+    fn task(&self, data: LearnedData) -> Result<LearningTask> {
         let found = self.tasks.iter().find(|task| task.data == data).cloned();
         found.ok_or_else(|| Error::data("the data", "need to be loaded before a run", "choose them again"))
     }
 
     /// The network of a prediction.
-    fn network(&self, preset: Preset) -> Result<Model> {
+    fn network(&self, preset: PredictedModel) -> Result<Model> {
         preset.build(|| self.run.as_ref().ok_or_else(no_run)?.network())
     }
 
@@ -329,7 +329,7 @@ impl Worker {
         let before = self.state;
         let adapters = self.rig.active();
         self.run.as_ref().ok_or_else(no_run)?;
-        self.enter(State::Measuring);
+        self.enter(EngineState::Measuring);
         let run = self.run.as_mut().ok_or_else(no_run)?;
         run.rest();
         let measured = run.measure(adapters, batch_size, &|| IS_CANCELLED.get()).await;

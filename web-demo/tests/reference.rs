@@ -10,8 +10,8 @@ use manyhands::adapters::Info;
 use manyhands::{SplitMode, Trainer};
 use manyhands_engine::adapters::cpu;
 use manyhands_web_demo::models;
-use manyhands_web_demo::settings::{BatchNorm, Settings, Split};
-use manyhands_web_demo::tasks::{Data, Task};
+use manyhands_web_demo::settings::{BatchNorm, RowSplit, RunSettings};
+use manyhands_web_demo::tasks::{LearnedData, LearningTask};
 
 /// Recorded steps. Of digits ten epochs: sums of other shards round otherwise, and training amplifies that: to 2e-7 in the first 46
 /// steps on two, three and five adapters, to 1e-4 in 92, to 2e-3 in 230. Of a text two: there it grows more slowly.
@@ -19,15 +19,16 @@ const STEPS: [usize; 2] = [230, 230];
 /// The recorded steps that each run of the tests computes again.
 const CHECKED: [usize; 2] = [46, 24];
 
-fn settings(data: Data, batch_norm: BatchNorm) -> Settings {
-    let (model, batch_size, learning_rate) = if data == Data::Text { ("gru", 32, 0.005) } else { ("cnn", 64, 0.002) };
-    Settings {
+fn settings(data: LearnedData, batch_norm: BatchNorm) -> RunSettings {
+    let (model, batch_size, learning_rate) =
+        if data == LearnedData::Text { ("gru", 32, 0.005) } else { ("cnn", 64, 0.002) };
+    RunSettings {
         data,
         model: model.to_owned(),
         adapters: vec![0],
         throttles: Vec::new(),
         batch_size,
-        split: Split::Even,
+        split: RowSplit::Even,
         batch_norm,
         learning_rate,
         seed: 0,
@@ -38,9 +39,9 @@ fn settings(data: Data, batch_norm: BatchNorm) -> Settings {
 }
 
 /// Losses of the first steps, as the page's worker trains them, on so many CPU adapters.
-fn losses(data: Data, n_adapters: usize, batch_norm: BatchNorm, steps: usize) -> Vec<f64> {
+fn losses(data: LearnedData, n_adapters: usize, batch_norm: BatchNorm, steps: usize) -> Vec<f64> {
     let settings = settings(data, batch_norm);
-    let task = Task::read(data, include_bytes!("../data/lincoln.txt")).unwrap();
+    let task = LearningTask::read(data, include_bytes!("../data/lincoln.txt")).unwrap();
     let model = models::build(&task, &settings.model, settings.batch_norm, settings.seed).unwrap();
     let infos: Vec<Info> = (0..n_adapters).map(|_| cpu::info()).collect();
     let mut trainer = Trainer::new(model, models::compile(&settings)).unwrap().on(infos).split(SplitMode::Even);
@@ -105,7 +106,7 @@ fn record(all: &[Vec<f64>]) {
 
 #[test]
 fn the_recorded_losses_are_the_engines_and_those_of_three_adapters() {
-    const DATA: [Data; 2] = [Data::Digits, Data::Text];
+    const DATA: [LearnedData; 2] = [LearnedData::Digits, LearnedData::Text];
     if std::env::var_os("UPDATE").is_some() {
         record(&[0, 1].map(|at| losses(DATA[at], 1, BatchNorm::PerShard, STEPS[at])));
     }
@@ -119,7 +120,7 @@ fn the_recorded_losses_are_the_engines_and_those_of_three_adapters() {
         let message = format!("{data:?}: one adapter {alone:e}, three {three:e}: `UPDATE=1` records them again");
         assert!(alone < 1e-4 && three < 1e-4, "{message}");
     }
-    let shards = losses(Data::Digits, 8, BatchNorm::PerShard, 8);
+    let shards = losses(LearnedData::Digits, 8, BatchNorm::PerShard, 8);
     let shards = recorded[0].iter().zip(&shards).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(shards > 1e-2, "statistics of each shard differ by {shards:e} alone");
 }
