@@ -13,7 +13,7 @@ use manyhands_engine::adapters::{Info, Kind};
 use manyhands_engine::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use manyhands_engine::kernels::cases::compare;
-use manyhands_engine::kernels::cases::{Case, Fill};
+use manyhands_engine::kernels::cases::{Case, InputFill};
 use manyhands_engine::kernels::{
     Call, Kernel, Tile, adam, attention, batch_norm, conv2d, dense, lanes, reduce,
     softmax_cross_entropy as cross_entropy,
@@ -390,8 +390,8 @@ fn len(sizes: &[u32]) -> usize {
     sizes.iter().map(|size| *size as usize).product()
 }
 
-fn normal_like(len: usize) -> Fill {
-    Fill::Uniform(len, -1.0, 1.0)
+fn normal_like(len: usize) -> InputFill {
+    InputFill::Uniform(len, -1.0, 1.0)
 }
 
 /// Both gradients of a product of square matrices.
@@ -466,7 +466,7 @@ fn normalizations(pixels: u32, channels: u32) -> [(&'static Kernel, Case, f64); 
     };
     let values = len(&[pixels, channels]);
     let case = |elements: u32| Case::elements(format!("{pixels} x {channels}"), params.words(), elements);
-    let (x, few, partials) = (|| normal_like(values), || Fill::Uniform(2 * c, 1.0, 2.0), splits * 2 * c);
+    let (x, few, partials) = (|| normal_like(values), || InputFill::Uniform(2 * c, 1.0, 2.0), splits * 2 * c);
     let sums = params.splits * channels;
     let all = pixels.div_ceil(batch_norm::PIXELS) * channels;
     let pass = 4.0 * f64::from(pixels) * f64::from(channels);
@@ -507,7 +507,7 @@ fn attentions(rows: u32, heads: u32, positions: u32, dim: u32) -> [(&'static Ker
         case.input(normal_like(values)).input(normal_like(4))
     };
     let backward =
-        |grid| case(grid).input(normal_like(values)).input(Fill::Uniform(2 * queries, 4.0, 5.0)).output(values);
+        |grid| case(grid).input(normal_like(values)).input(InputFill::Uniform(2 * queries, 4.0, 5.0)).output(values);
     [
         (&attention::FORWARD, case(record.forward_grid()).input(normal_like(4)).output(values).output(queries), 0.0),
         (&attention::BACKWARD_QUERIES, backward(record.backward_queries_grid()), 0.0),
@@ -521,8 +521,8 @@ fn softmax(rows: u32, cols: u32) -> (&'static Kernel, Case, f64) {
     let case = Case::elements(format!("{rows} x {cols}"), params.words(), rows * lanes)
         .constant("LANES", f64::from(lanes))
         .input(normal_like(len(&[rows, cols])))
-        .input(Fill::Labels(rows as usize, cols))
-        .input(Fill::Uniform(rows as usize, 1.0, 1.0))
+        .input(InputFill::Labels(rows as usize, cols))
+        .input(InputFill::Uniform(rows as usize, 1.0, 1.0))
         .output(2 * rows as usize)
         .output(len(&[rows, cols]));
     (&cross_entropy::FORWARD, case, 8.0 * f64::from(rows) * f64::from(cols))
@@ -540,10 +540,10 @@ fn update(elements: u32) -> (&'static Kernel, Case, f64) {
         weight_decay: 0.0,
         l2_decay: 0.0,
     };
-    let values = || Fill::Uniform(elements as usize, 0.0, 1.0);
+    let values = || InputFill::Uniform(elements as usize, 0.0, 1.0);
     let case = Case::elements(format!("{elements}"), params.words(), elements.div_ceil(4))
         .input(values())
-        .input(Fill::Values(vec![1.0, 1.0, 1.0, 0.0]))
+        .input(InputFill::Values(vec![1.0, 1.0, 1.0, 0.0]))
         .in_place(values())
         .in_place(values())
         .in_place(values());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use manyhands_engine::adapters::{Info, Kind};
-use manyhands_engine::kernels::cases::{Case, Fill};
+use manyhands_engine::kernels::cases::{Case, InputFill};
 use manyhands_engine::kernels::{Call, Kernel, Library, Tile, Twin, add, dense};
 use manyhands_engine::plan::Grid;
 use manyhands_engine::runtime::{Runtime, system, threads};
@@ -78,14 +78,14 @@ fn chains_cases() -> Vec<Case> {
 fn copy_case(len: u32) -> Case {
     let elements = len as usize;
     Case::elements(format!("{len}"), Params { len, rounds: 0 }.words(), len / 4)
-        .input(Fill::Uniform(elements, -1.0, 1.0))
+        .input(InputFill::Uniform(elements, -1.0, 1.0))
         .output(elements)
 }
 
 /// Chains of `len` invocations.
 fn chains_case(len: u32, rounds: u32) -> Case {
     Case::elements(format!("{len} x {rounds}"), Params { len, rounds }.words(), len)
-        .input(Fill::Values(vec![0.5, 1.0]))
+        .input(InputFill::Values(vec![0.5, 1.0]))
         .output(len as usize)
 }
 
@@ -175,9 +175,9 @@ pub(super) fn product([m, n, k]: [u32; 3]) -> Case {
     let params = product_params([m, n, k]);
     let len = |rows: u32, columns: u32| rows as usize * columns as usize;
     Case::new(format!("{m} x {n} x {k}"), params.words(), params.record().forward_grid())
-        .input(Fill::Uniform(len(m, k), -1.0, 1.0))
-        .input(Fill::Uniform(len(k, n), -1.0, 1.0))
-        .input(Fill::Uniform(len(1, n), -1.0, 1.0))
+        .input(InputFill::Uniform(len(m, k), -1.0, 1.0))
+        .input(InputFill::Uniform(len(k, n), -1.0, 1.0))
+        .input(InputFill::Uniform(len(1, n), -1.0, 1.0))
         .output(len(m, n))
 }
 

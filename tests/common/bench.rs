@@ -11,12 +11,12 @@ use manyhands::model::Objective;
 use manyhands::scheduler::{Scheduler, Step, StepReport, TrainingState};
 use manyhands::{CpuFallback, Loss, Model, Optimizer, SplitMode};
 use manyhands_engine::adapters::cpu::{self, Interpreter};
-use manyhands_engine::kernels::cases::Fill;
+use manyhands_engine::kernels::cases::InputFill;
 use manyhands_engine::plan::{BufferId, Combine, Command, Exchange, Pass, Plan, Role, Scalars, When};
 
 /// Normal numbers, the same for the same seed.
 pub fn normal(len: usize, seed: u64) -> Vec<f32> {
-    Fill::Normal(len).values(seed)
+    InputFill::Normal(len).values(seed)
 }
 
 /// Numbers that differ by 0.07 or more and stay 0.035 away from 0, in an order of no pattern: no step of a difference

@@ -1,7 +1,7 @@
 //! Activation function of its own, not fused into the layer before it.
 
 use super::activation_functions::{Activation, CONSTANTS, Function};
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::rounding::{index, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library, parallel};
@@ -93,18 +93,18 @@ fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn forward_cases() -> Vec<Case> {
-    let numbers = each_function(|case, _, len| case.input(Fill::Uniform(len, -20.0, 20.0)).output(len));
+    let numbers = each_function(|case, _, len| case.input(InputFill::Uniform(len, -20.0, 20.0)).output(len));
     let broken = each_function(|case, _, len| case.input(broken(len)).output(len));
     numbers.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
 }
 
 fn backward_cases() -> Vec<Case> {
     let numbers = each_function(|case, function, len| {
-        let mut saved = Fill::Uniform(len, -4.0, 4.0).values(1);
+        let mut saved = InputFill::Uniform(len, -4.0, 4.0).values(1);
         if !function.activation.slope_needs_input() {
             function.activate_all(&mut saved);
         }
-        case.input(Fill::Values(saved)).input(Fill::Normal(len)).output(len)
+        case.input(InputFill::Values(saved)).input(InputFill::Normal(len)).output(len)
     });
     // What follows a NaN has a gradient of NaN, too.
     let broken = each_function(|case, _, len| case.input(broken(len)).input(broken(len)).output(len));
@@ -112,10 +112,10 @@ fn backward_cases() -> Vec<Case> {
 }
 
 /// Normal numbers with a NaN at every third place.
-fn broken(len: usize) -> Fill {
-    let mut values = Fill::Normal(len).values(1);
+fn broken(len: usize) -> InputFill {
+    let mut values = InputFill::Normal(len).values(1);
     values.iter_mut().step_by(3).for_each(|value| *value = f32::NAN);
-    Fill::Values(values)
+    InputFill::Values(values)
 }
 
 fn each_function(buffers: impl Fn(Case, Function, usize) -> Case) -> Vec<Case> {

@@ -1,6 +1,6 @@
 //! Adadelta: steps in the unit of the parameters.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::real::Real;
 use super::update::{INPUTS, UpdateCase, apply, cases_of, real, update_params};
@@ -43,7 +43,7 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn cases() -> Vec<Case> {
-    let uniform = |len| Fill::Uniform(len, 0.5, 2.0);
+    let uniform = |len| InputFill::Uniform(len, 0.5, 2.0);
     cases_of(&[uniform, uniform], |row| {
         let UpdateCase { len, weight_decay, .. } = row;
         Params { len, learning_rate: 0.01, weight_decay, rho: 0.875, epsilon: 1e-7 }.words()

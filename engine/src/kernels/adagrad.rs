@@ -1,6 +1,6 @@
 //! Adagrad: steps divided by the root of the sum of all squared gradients.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::real::Real;
 use super::update::{INPUTS, apply, cases_of, real, update_params};
@@ -39,7 +39,7 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn cases() -> Vec<Case> {
-    cases_of(&[|len| Fill::Uniform(len, 0.1, 2.0)], |row| {
+    cases_of(&[|len| InputFill::Uniform(len, 0.1, 2.0)], |row| {
         Params { len: row.len, learning_rate: 0.01, weight_decay: row.weight_decay, epsilon: 1e-7 }.words()
     })
 }

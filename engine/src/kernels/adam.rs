@@ -1,6 +1,6 @@
 //! Adam, and with weight decay `AdamW`.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::real::Real;
 use super::update::{INPUTS, apply, cases_of, real, update_params};
@@ -53,7 +53,7 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn cases() -> Vec<Case> {
-    cases_of(&[Fill::Normal, |len| Fill::Uniform(len, 0.0, 2.0)], |row| {
+    cases_of(&[InputFill::Normal, |len| InputFill::Uniform(len, 0.0, 2.0)], |row| {
         let step = [3, 10, 1000, 10, 1, 10, 10][row.nth];
         Params {
             len: row.len,

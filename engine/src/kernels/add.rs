@@ -1,6 +1,6 @@
 //! Element-wise sum, sum in place, and copy.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{index, single};
 use super::{Call, Kernel, parallel};
@@ -77,8 +77,8 @@ fn forward_cases() -> Vec<Case> {
     [1, 63, 64, 65, 257, 64 * 65_536 + 3]
         .map(|len| {
             Case::elements(format!("{len}"), Params { len }.words(), len)
-                .input(Fill::Normal(index(len)))
-                .input(Fill::Normal(index(len)))
+                .input(InputFill::Normal(index(len)))
+                .input(InputFill::Normal(index(len)))
                 .output(index(len))
         })
         .into()
@@ -88,8 +88,8 @@ fn cases() -> Vec<Case> {
     [1, 63, 64, 65, 257, 70_001]
         .map(|len| {
             Case::elements(format!("{len}"), Params { len }.words(), len)
-                .input(Fill::Normal(index(len)))
-                .in_place(Fill::Normal(index(len)))
+                .input(InputFill::Normal(index(len)))
+                .in_place(InputFill::Normal(index(len)))
         })
         .into()
 }

@@ -1,6 +1,6 @@
 //! A picture made larger by whole factors, with bilinear interpolation, and its gradient.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{double, index, single};
 use super::{Call, Kernel, parallel};
@@ -195,12 +195,12 @@ fn forward_cases() -> Vec<Case> {
     let mut cases = each_size(|params| {
         let from = params.rows * params.in_h * params.in_w * params.channels;
         let to = from * params.factor_h * params.factor_w;
-        Case::elements(label(params), params.words(), to).input(Fill::Normal(index(from))).output(index(to))
+        Case::elements(label(params), params.words(), to).input(InputFill::Normal(index(from))).output(index(to))
     });
     let params = Params { rows: 2, in_h: 1, in_w: 1, channels: 1, factor_h: 1449, factor_w: 1448 };
     let len = params.rows * params.factor_h * params.factor_w;
     let folded = Case::elements("folded", params.words(), len);
-    cases.push(folded.input(Fill::Normal(2)).output(index(len)));
+    cases.push(folded.input(InputFill::Normal(2)).output(index(len)));
     cases
 }
 
@@ -208,7 +208,7 @@ fn backward_cases() -> Vec<Case> {
     each_size(|params| {
         let from = params.rows * params.in_h * params.in_w * params.channels;
         let to = from * params.factor_h * params.factor_w;
-        Case::elements(label(params), params.words(), from).input(Fill::Normal(index(to))).output(index(from))
+        Case::elements(label(params), params.words(), from).input(InputFill::Normal(index(to))).output(index(from))
     })
 }
 

@@ -13,7 +13,7 @@ use crate::size::{Grid, Word};
 
 /// Values of an input.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fill {
+pub enum InputFill {
     /// Standard normal numbers.
     Normal(usize),
     /// Uniform in `[low, high)`.
@@ -24,7 +24,7 @@ pub enum Fill {
     Values(Vec<f32>),
 }
 
-impl Fill {
+impl InputFill {
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
@@ -74,9 +74,9 @@ pub struct Case {
     /// `override` constants.
     pub constants: Vec<(&'static str, f64)>,
     /// Inputs.
-    pub inputs: Vec<Fill>,
+    pub inputs: Vec<InputFill>,
     /// Values of the outputs before the call (outputs may be read and written).
-    pub outputs: Vec<Fill>,
+    pub outputs: Vec<InputFill>,
     /// The grid.
     pub grid: Grid,
     /// Makes numbers of outputs that are not f32, to be compared.
@@ -137,7 +137,7 @@ impl Case {
 
     /// Adds an input.
     #[must_use]
-    pub fn input(mut self, fill: Fill) -> Self {
+    pub fn input(mut self, fill: InputFill) -> Self {
         self.inputs.push(fill);
         self
     }
@@ -145,12 +145,12 @@ impl Case {
     /// Adds an output of `len` elements that hold something else before.
     #[must_use]
     pub fn output(self, len: usize) -> Self {
-        self.in_place(Fill::Uniform(len, 90.0, 100.0))
+        self.in_place(InputFill::Uniform(len, 90.0, 100.0))
     }
 
     /// Adds an output that the kernel reads, too.
     #[must_use]
-    pub fn in_place(mut self, fill: Fill) -> Self {
+    pub fn in_place(mut self, fill: InputFill) -> Self {
         self.outputs.push(fill);
         self
     }

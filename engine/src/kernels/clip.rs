@@ -3,7 +3,7 @@
 //! Only bits that say Inf or NaN make a gradient not finite: a large one, whose sum of squares no f32 can hold, still
 //! gives its norm, for the slabs hand on norms and the largest of them is taken out before squaring.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::parallel::{self, Slabs};
 use super::rounding::{double, index, single};
@@ -201,13 +201,13 @@ fn elementwise_cases(max_norm: f32, buffers: fn(Case) -> Case) -> Vec<Case> {
     let case = |len: u32| {
         let params = Params { len, splits: 0, max_norm, parts: 0, factor: 0.125, update: 0 };
         let case = Case::elements(format!("{len}, limit {max_norm}"), params.words(), len);
-        buffers(case).in_place(Fill::Normal(index(len)))
+        buffers(case).in_place(InputFill::Normal(index(len)))
     };
     [1, 63, 64, 65, 257, 70_001].map(case).into()
 }
 
 fn scale_cases() -> Vec<Case> {
-    elementwise_cases(0.0, |case| case.input(Fill::Values(vec![0.3, 1.0, 5.0, 0.0])))
+    elementwise_cases(0.0, |case| case.input(InputFill::Values(vec![0.3, 1.0, 5.0, 0.0])))
 }
 
 fn unscale_cases() -> Vec<Case> {
@@ -222,18 +222,18 @@ fn norm_cases() -> Vec<Case> {
     let case = |len: u32, splits: u32| {
         let params = Params { len, splits, max_norm: 0.0, parts: 0, factor: 0.0, update: 0 };
         Case::new(format!("{len} in {splits} slabs"), params.words(), Grid::Items(splits.into()))
-            .input(Fill::Normal(index(len)))
+            .input(InputFill::Normal(index(len)))
             .output(index(2 * slots(splits)))
     };
     let mut special = case(8, 3);
     special.label = "not finite, huge and tiny".into();
-    special.inputs[0] = Fill::Values(vec![f32::NAN, 3.0, f32::NEG_INFINITY, 1e30, -1e30, 5.0, f32::MAX, f32::MAX]);
+    special.inputs[0] = InputFill::Values(vec![f32::NAN, 3.0, f32::NEG_INFINITY, 1e30, -1e30, 5.0, f32::MAX, f32::MAX]);
     let mut huge = case(64, 1);
     huge.label = "norm past the largest float".into();
-    huge.inputs[0] = Fill::Values(vec![3e38; 64]);
+    huge.inputs[0] = InputFill::Values(vec![3e38; 64]);
     let mut mixed = case(65, 1);
     mixed.label = "on both sides of 2^50".into();
-    mixed.inputs[0] = Fill::Uniform(65, -3e15, 3e15);
+    mixed.inputs[0] = InputFill::Uniform(65, -3e15, 3e15);
     vec![case(1, 1), case(63, 32), case(64, 2), case(65, 64), case(257, 1), case(200_001, 128), special, huge, mixed]
 }
 
@@ -242,21 +242,21 @@ fn combine_cases() -> Vec<Case> {
         let values = (0..parts).flat_map(|part| [single(f64::from(part % 7)), 0.0]).collect();
         let params = Params { len: 0, splits: 0, max_norm, parts, factor: 0.0, update: 0 };
         Case::new(format!("{parts} parts, largest norm {max_norm}"), params.words(), Grid::Items(1.into()))
-            .input(Fill::Values(values))
+            .input(InputFill::Values(values))
             .output(4)
     };
     let with = |label: &str, max_norm: f32, values: Vec<f32>| {
         let mut case = case(1, max_norm);
         case.label = label.into();
         case.params[3] = if values.len() == 2 { 1 } else { 2 };
-        case.inputs[0] = Fill::Values(values);
+        case.inputs[0] = InputFill::Values(values);
         case
     };
     // An update with a number, behind one that was refused.
     let numbered = |label: &str, update: u32, refused: f32, wrong: f32| {
         let mut case = with(&format!("{label}: {update} behind {refused}"), 1.0, vec![3.0, wrong]);
         case.params[5] = update;
-        case.outputs = vec![Fill::Values(vec![1.0, 0.0, 9.0, refused])];
+        case.outputs = vec![InputFill::Values(vec![1.0, 0.0, 9.0, refused])];
         case
     };
     vec![

@@ -1,6 +1,6 @@
 //! One part of a concatenation along the last axis: a dispatch for each part.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::index;
 use super::{Call, Kernel};
@@ -61,11 +61,11 @@ fn each_size(buffers: fn(Case, usize, usize) -> Case) -> Vec<Case> {
 }
 
 fn forward_cases() -> Vec<Case> {
-    each_size(|case, part, whole| case.input(Fill::Normal(part)).output(whole))
+    each_size(|case, part, whole| case.input(InputFill::Normal(part)).output(whole))
 }
 
 fn backward_cases() -> Vec<Case> {
-    each_size(|case, part, whole| case.input(Fill::Normal(whole)).output(part))
+    each_size(|case, part, whole| case.input(InputFill::Normal(whole)).output(part))
 }
 
 #[cfg(test)]

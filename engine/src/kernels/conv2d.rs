@@ -152,7 +152,7 @@ fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 #[cfg(test)]
 mod tests {
     use super::super::activation_functions::Activation;
-    use super::super::cases::Fill;
+    use super::super::cases::InputFill;
     use super::super::rounding::{float, index};
     use super::cases::{Geometry, lens, small_sizes};
     use super::*;
@@ -206,7 +206,7 @@ mod tests {
     fn forward_is_convolution() {
         for p in small_sizes() {
             let [input, weights, output] = lens(&p).map(index);
-            let (x, w) = (Fill::Normal(input).values(1), Fill::Normal(weights).values(2));
+            let (x, w) = (InputFill::Normal(input).values(1), InputFill::Normal(weights).values(2));
             assert_close(&run(&FORWARD, &p, &[&x, &w, &[]], lens(&p)[2]), &convolve(&p, &x, &w));
             assert_eq!(convolve(&p, &x, &w).len(), output);
         }
@@ -219,7 +219,7 @@ mod tests {
         let unit = |len: u32, at: u32| (0..len).map(|i| float(usize::from(i == at))).collect::<Vec<f32>>();
         for p in small_sizes() {
             let [input, weights, output] = lens(&p);
-            let [x, w, dy] = [input, weights, output].map(|len| Fill::Normal(index(len)).values(u64::from(len)));
+            let [x, w, dy] = [input, weights, output].map(|len| InputFill::Normal(index(len)).values(u64::from(len)));
             let d_x: Vec<f64> = (0..input).map(|at| seen(convolve(&p, &unit(input, at), &w), &dy)).collect();
             assert_close(&run(&BACKWARD_INPUT, &p, &[&dy, &w, &[]], input), &d_x);
             let dw: Vec<f64> = (0..weights).map(|at| seen(convolve(&p, &x, &unit(weights, at)), &dy)).collect();

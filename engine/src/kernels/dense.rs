@@ -3,7 +3,7 @@
 use ndarray::{ArrayView2, s};
 
 use super::activation_functions::{Activation, Function};
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::parallel::Slabs;
 use super::product::{
     Epilogue, HALF_FACTORS, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, width, with_factors,
@@ -292,7 +292,7 @@ fn special_halves() -> Case {
     let w = vec![1.0, 2048.0, 16_384.0];
     let p = packed([u32::try_from(x.len()).unwrap_or_default(), 3, 1], 1, 3);
     let mut case = forward_case(p, Function::plain(Activation::None), None).halves().labelled("special");
-    (case.inputs[0], case.inputs[1]) = (Fill::Values(x), Fill::Values(w));
+    (case.inputs[0], case.inputs[1]) = (InputFill::Values(x), InputFill::Values(w));
     case
 }
 
@@ -334,13 +334,13 @@ fn case(p: Params, grid: Grid, a: [u32; 2], b: [u32; 2]) -> Case {
     let bound = (3.0 / float(index(p.k))).sqrt();
     let label = format!("{} x {} x {}, {} splits, row strides {} {}", p.m, p.n, p.k, p.splits, p.a_stride, p.b_stride);
     Case::new(label, p.words(), grid)
-        .input(Fill::Normal(len(p.a_offset, a, p.a_stride)))
-        .input(Fill::Uniform(len(p.b_offset, b, p.b_stride), -bound, bound))
+        .input(InputFill::Normal(len(p.a_offset, a, p.a_stride)))
+        .input(InputFill::Uniform(len(p.b_offset, b, p.b_stride), -bound, bound))
         .output(len(p.y_offset, [p.splits * p.m, p.n], p.y_stride))
 }
 
 /// A case of [`FORWARD`]; without a bias, the weights are bound in its place.
-fn forward_case(p: Params, function: Function, bias: Option<Fill>) -> Case {
+fn forward_case(p: Params, function: Function, bias: Option<InputFill>) -> Case {
     let grid = p.record().forward_grid();
     let mut case = case(p, grid, [p.m, p.k], [p.k, p.n]).function(function);
     case.label += &format!(", {:?}", function.activation);
@@ -357,14 +357,15 @@ fn forward_case(p: Params, function: Function, bias: Option<Fill>) -> Case {
 fn forward_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, n));
     let mut cases: Vec<Case> =
-        sizes.map(|p| forward_case(p, Function::plain(Activation::None), Some(Fill::Normal(index(p.n))))).into();
+        sizes.map(|p| forward_case(p, Function::plain(Activation::None), Some(InputFill::Normal(index(p.n))))).into();
     cases.extend(sizes.map(|p| forward_case(sliced(p), Function::plain(Activation::None), None)));
     cases.extend(sizes.map(|p| forward_case(spaced(p), Function::plain(Activation::None), None)));
     let small = packed([33, 70, 9], 9, 70);
-    cases.extend(Function::few_examples().map(|function| forward_case(small, function, Some(Fill::Normal(70)))));
+    cases.extend(Function::few_examples().map(|function| forward_case(small, function, Some(InputFill::Normal(70)))));
     let halves = HALVES.map(|[m, n, k]| packed([m, n, k], k, n));
     cases.extend(
-        halves.map(|p| forward_case(p, Function::plain(Activation::Relu), Some(Fill::Normal(index(p.n)))).halves()),
+        halves
+            .map(|p| forward_case(p, Function::plain(Activation::Relu), Some(InputFill::Normal(index(p.n)))).halves()),
     );
     cases.extend(halves.map(|p| forward_case(spaced(p), Function::plain(Activation::None), None).halves()));
     cases.push(special_halves());
@@ -431,8 +432,11 @@ mod tests {
     #[test]
     fn large_products_do_not_depend_on_how_they_are_cut() {
         for [m, n, k] in [[300, 130, 260], [130, 300, 260]] {
-            let case =
-                forward_case(packed([m, n, k], k, n), Function::plain(Activation::Relu), Some(Fill::Normal(index(n))));
+            let case = forward_case(
+                packed([m, n, k], k, n),
+                Function::plain(Activation::Relu),
+                Some(InputFill::Normal(index(n))),
+            );
             let threads = |count| rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap();
             let one = threads(1).install(|| case.run(forward_fast));
             assert_eq!(one, threads(3).install(|| case.run(forward_fast)));

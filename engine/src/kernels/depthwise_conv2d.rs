@@ -108,7 +108,7 @@ fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::Fill;
+    use super::super::cases::InputFill;
     use super::super::rounding::{float, index};
     use super::*;
 
@@ -158,7 +158,7 @@ mod tests {
         let unit = |len: usize, at: usize| (0..len).map(|i| float(usize::from(i == at))).collect::<Vec<f32>>();
         for p in cases::small_sizes() {
             let [input, weights, output] = cases::lens(&p).map(index);
-            let [x, w, dy] = [input, weights, output].map(|len| Fill::Normal(len).values(len as u64));
+            let [x, w, dy] = [input, weights, output].map(|len| InputFill::Normal(len).values(len as u64));
             assert_close(&run(&FORWARD, &p, &[&x, &w, &[]], output), &convolve(&p, &x, &w));
             let d_x: Vec<f64> = (0..input).map(|at| seen(convolve(&p, &unit(input, at), &w), &dy)).collect();
             assert_close(&run(&BACKWARD_INPUT, &p, &[&dy, &w], input), &d_x);

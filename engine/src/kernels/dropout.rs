@@ -1,6 +1,6 @@
 //! Inverted dropout, forward and backward alike.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::random::{self, RowKey};
 use super::rounding::{ceiling, index, single};
 use super::text::wgsl;
@@ -122,7 +122,7 @@ fn cases() -> Vec<Case> {
             Params { len: rows * row_len, row_len, first_row, seed: 5, step: 1234, node: 2, rate, inner, drawn };
         let label = format!("{rows} x {row_len} from row {first_row}, rate {rate}, {drawn} numbers for {inner} each");
         let case = Case::elements(label, params.words(), params.len);
-        case.input(Fill::Normal(index(params.len))).output(index(params.len))
+        case.input(InputFill::Normal(index(params.len))).output(index(params.len))
     };
     let case = |rows, row_len, first_row, rate| shared([rows, row_len, first_row], rate, [1, row_len]);
     vec![

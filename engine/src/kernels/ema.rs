@@ -1,6 +1,6 @@
 //! Exponential moving average of parameters. The fast version is the host's update.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{index, single};
 use super::{Call, Kernel};
@@ -66,9 +66,9 @@ fn cases() -> Vec<Case> {
         let params = Params { len, momentum, overwrites };
         let label = format!("{len}, momentum {momentum}, overwrites {overwrites}, apply {apply}");
         Case::elements(label, params.words(), len.div_ceil(4))
-            .input(Fill::Values(vec![0.5, apply, 2.0, 0.0]))
-            .in_place(Fill::Normal(index(len)))
-            .in_place(Fill::Normal(index(len)))
+            .input(InputFill::Values(vec![0.5, apply, 2.0, 0.0]))
+            .in_place(InputFill::Normal(index(len)))
+            .in_place(InputFill::Normal(index(len)))
     };
     vec![
         case(1, 0.0, 0.0, 1.0),

@@ -1,6 +1,6 @@
 //! Rows of a table by their index, and the gradient of the table.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::parallel::{self, Slabs};
 use super::rounding::{class, float, index, single};
@@ -234,7 +234,7 @@ fn case(p: &Params, elements: u32) -> Case {
 
 /// Indices, of which a few are out of range.
 fn ids(p: &Params) -> Vec<f32> {
-    let mut ids = Fill::Labels(index(p.positions), p.vocabulary).values(5);
+    let mut ids = InputFill::Labels(index(p.positions), p.vocabulary).values(5);
     ids.iter_mut().skip(3).step_by(97).for_each(|id| *id = 1e9);
     ids.iter_mut().skip(4).step_by(89).for_each(|id| *id = -3.0);
     ids
@@ -242,8 +242,11 @@ fn ids(p: &Params) -> Vec<f32> {
 
 fn forward_cases() -> Vec<Case> {
     let each = |p: Params| {
-        let table = Fill::Normal(index(p.rows * p.cols));
-        case(&p, p.positions * p.cols).input(Fill::Values(ids(&p))).input(table).output(index(p.positions * p.cols))
+        let table = InputFill::Normal(index(p.rows * p.cols));
+        case(&p, p.positions * p.cols)
+            .input(InputFill::Values(ids(&p)))
+            .input(table)
+            .output(index(p.positions * p.cols))
     };
     params().into_iter().map(each).collect()
 }
@@ -264,7 +267,7 @@ fn readable(links: &[f32]) -> Vec<f32> {
 
 fn link_cases() -> Vec<Case> {
     let each = |p: Params| {
-        let case = case(&p, p.positions).input(Fill::Values(ids(&p))).output(index(p.positions));
+        let case = case(&p, p.positions).input(InputFill::Values(ids(&p))).output(index(p.positions));
         case.read_by(readable)
     };
     linked().map(each).collect()
@@ -280,8 +283,8 @@ fn backward_cases() -> Vec<Case> {
         let ids = ids(&p);
         let mut links = vec![0.0; ids.len()];
         link_fast(&Call { params: &p.words(), constants: &[], inputs: &[&ids] }, &mut [&mut links]);
-        let case = case(&p, p.positions * p.cols).input(Fill::Values(ids)).input(Fill::Values(links));
-        case.input(Fill::Normal(index(p.positions * p.cols))).in_place(Fill::Values(vec![
+        let case = case(&p, p.positions * p.cols).input(InputFill::Values(ids)).input(InputFill::Values(links));
+        case.input(InputFill::Normal(index(p.positions * p.cols))).in_place(InputFill::Values(vec![
             0.0;
             index(
                 p.splits * p.rows * p.cols

@@ -2,7 +2,7 @@
 
 use std::f64::consts::SQRT_2;
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::random::RowKey;
 use super::rounding::{index, single};
 use super::text::wgsl;
@@ -124,7 +124,7 @@ fn cases() -> Vec<Case> {
         let len = rows * row_len;
         let params = Params { len, row_len, first_row, seed: 5, step: 1234, node: 2, relative, absolute };
         let label = format!("{rows} x {row_len} from row {first_row}, {relative} and {absolute}");
-        Case::elements(label, params.words(), len).input(Fill::Normal(index(len))).output(index(len))
+        Case::elements(label, params.words(), len).input(InputFill::Normal(index(len))).output(index(len))
     };
     vec![
         case(1, 1, 0, [0.5, 0.0]),

@@ -1,6 +1,6 @@
 //! The largest value of each channel over all positions, and its gradient.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{float, index, single};
 use super::{Call, Kernel, parallel};
@@ -111,7 +111,7 @@ const SIZES: [[u32; 3]; 8] =
 
 /// Whole numbers from -4 to 0, so that there are several maxima.
 fn tied(len: usize) -> Vec<f32> {
-    Fill::Labels(len, 5).values(1).iter().map(|value| value - 4.0).collect()
+    InputFill::Labels(len, 5).values(1).iter().map(|value| value - 4.0).collect()
 }
 
 /// A NaN at every eleventh place.
@@ -122,12 +122,12 @@ fn broken(len: usize) -> Vec<f32> {
 }
 
 /// Values of so many elements.
-type ValueMaker = fn(usize) -> Vec<f32>;
+type MakeValues = fn(usize) -> Vec<f32>;
 
 fn each_size(count: fn([u32; 3]) -> u32, buffers: impl Fn(Case, [usize; 3], Vec<f32>) -> Case) -> Vec<Case> {
-    let fills: [(&str, ValueMaker); 3] =
-        [("normal", |len| Fill::Normal(len).values(1)), ("ties", tied), ("with NaN", broken)];
-    let case = |size: [u32; 3], (label, fill): (&str, ValueMaker)| {
+    let fills: [(&str, MakeValues); 3] =
+        [("normal", |len| InputFill::Normal(len).values(1)), ("ties", tied), ("with NaN", broken)];
+    let case = |size: [u32; 3], (label, fill): (&str, MakeValues)| {
         let [rows, positions, channels] = size;
         let params = Params { rows, positions, channels };
         let case = Case::elements(format!("{size:?}, {label}"), params.words(), count(size));
@@ -139,7 +139,7 @@ fn each_size(count: fn([u32; 3]) -> u32, buffers: impl Fn(Case, [usize; 3], Vec<
 fn forward_cases() -> Vec<Case> {
     each_size(
         |[rows, _, channels]| rows * channels,
-        |case, [rows, _, channels], x| case.input(Fill::Values(x)).output(rows * channels).output(rows * channels),
+        |case, [rows, _, channels], x| case.input(InputFill::Values(x)).output(rows * channels).output(rows * channels),
     )
 }
 
@@ -150,8 +150,8 @@ fn backward_cases() -> Vec<Case> {
             let [mut y, mut ties] = [vec![0.0; rows * channels], vec![0.0; rows * channels]];
             let call = Call { params: &case.params, constants: &[], inputs: &[&x] };
             forward_twin(&call, &mut [&mut y, &mut ties]);
-            let case = case.input(Fill::Values(x)).input(Fill::Values(y)).input(Fill::Values(ties));
-            case.input(Fill::Normal(rows * channels)).output(rows * positions * channels)
+            let case = case.input(InputFill::Values(x)).input(InputFill::Values(y)).input(InputFill::Values(ties));
+            case.input(InputFill::Normal(rows * channels)).output(rows * positions * channels)
         },
     )
 }

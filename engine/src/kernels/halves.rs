@@ -3,7 +3,7 @@
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::rounding::{float, index};
 use super::text::wgsl;
 use super::{Call, Kernel, Library, parallel};
@@ -148,7 +148,7 @@ fn readable(packed: &[f32]) -> Vec<f32> {
 }
 
 fn cases() -> Vec<Case> {
-    let case = |label: String, fill: Fill| {
+    let case = |label: String, fill: InputFill| {
         let blocks = fill.len() / BLOCK;
         let params = Params { blocks: u32::try_from(blocks).unwrap_or_default() };
         Case::elements(label, params.words(), params.blocks)
@@ -156,10 +156,11 @@ fn cases() -> Vec<Case> {
             .output(packed_len(blocks * BLOCK))
             .read_by(readable)
     };
-    let of =
-        |label: &str, value: fn(usize) -> f32| case(label.into(), Fill::Values((0..4 * BLOCK).map(value).collect()));
+    let of = |label: &str, value: fn(usize) -> f32| {
+        case(label.into(), InputFill::Values((0..4 * BLOCK).map(value).collect()))
+    };
     let mut cases: Vec<Case> =
-        [1, 63, 64, 65, 1025].map(|blocks| case(format!("{blocks} blocks"), Fill::Normal(blocks * BLOCK))).into();
+        [1, 63, 64, 65, 1025].map(|blocks| case(format!("{blocks} blocks"), InputFill::Normal(blocks * BLOCK))).into();
     cases.extend([
         of("zeros", |_| 0.0),
         of("from tiny to huge, by block", |at| [1e-37, 3e-12, 7e11, 3.4e38][at / BLOCK] * (float(at % 7) - 3.0) / 3.0),

@@ -1,6 +1,6 @@
 //! Lion: steps of one length.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::real::Real;
 use super::update::{INPUTS, UpdateCase, apply, cases_of, real, update_params};
@@ -49,7 +49,7 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn cases() -> Vec<Case> {
-    cases_of(&[Fill::Normal], |row| {
+    cases_of(&[InputFill::Normal], |row| {
         let UpdateCase { len, weight_decay, .. } = row;
         Params { len, learning_rate: 0.01, weight_decay, beta_1: 0.9, beta_2: 0.99 }.words()
     })

@@ -1,6 +1,6 @@
 //! Masks of sequences: computes them, sets masked positions to a value, and takes the mean of the others.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{double, float, index, single};
 use super::{Call, Kernel, parallel};
@@ -163,8 +163,8 @@ fn sequence_case([rows, steps, cols]: [u32; 3], elements: u32) -> Case {
 fn mean_cases() -> Vec<Case> {
     let each = |size: [u32; 3]| {
         let [rows, steps, cols] = size;
-        let case = sequence_case(size, rows * cols).input(Fill::Normal(index(rows * steps * cols)));
-        case.input(Fill::Labels(index(rows * steps), 2)).output(index(rows * cols))
+        let case = sequence_case(size, rows * cols).input(InputFill::Normal(index(rows * steps * cols)));
+        case.input(InputFill::Labels(index(rows * steps), 2)).output(index(rows * cols))
     };
     SEQUENCES.map(each).into()
 }
@@ -172,8 +172,8 @@ fn mean_cases() -> Vec<Case> {
 fn backward_mean_cases() -> Vec<Case> {
     let each = |size: [u32; 3]| {
         let [rows, steps, cols] = size;
-        let case = sequence_case(size, rows * steps * cols).input(Fill::Normal(index(rows * cols)));
-        case.input(Fill::Labels(index(rows * steps), 2)).output(index(rows * steps * cols))
+        let case = sequence_case(size, rows * steps * cols).input(InputFill::Normal(index(rows * cols)));
+        case.input(InputFill::Labels(index(rows * steps), 2)).output(index(rows * steps * cols))
     };
     SEQUENCES.map(each).into()
 }
@@ -183,7 +183,7 @@ const SIZES: [[u32; 2]; 8] = [[1, 1], [63, 5], [64, 64], [65, 2], [257, 1], [3, 
 fn case([positions, cols]: [u32; 2], elements: u32) -> Case {
     let params = Params { positions, cols, steps: 1, value: 1.0 };
     Case::elements(format!("{positions} x {cols}"), params.words(), elements)
-        .input(Fill::Labels(index(positions * cols), 2))
+        .input(InputFill::Labels(index(positions * cols), 2))
 }
 
 fn compute_cases() -> Vec<Case> {
@@ -193,7 +193,7 @@ fn compute_cases() -> Vec<Case> {
 fn apply_cases() -> Vec<Case> {
     let each = |size: [u32; 2]| {
         let len = size[0] * size[1];
-        case(size, len).input(Fill::Labels(index(size[0]), 2)).output(index(len))
+        case(size, len).input(InputFill::Labels(index(size[0]), 2)).output(index(len))
     };
     SIZES.map(each).into()
 }

@@ -4,7 +4,7 @@ mod fast;
 mod twins;
 
 use super::Kernel;
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::index;
 
@@ -217,16 +217,16 @@ fn all_out(sizes: &PoolingSizes) -> usize {
 }
 
 fn forward_cases() -> Vec<Case> {
-    each_size(all_out, |case, sizes| case.input(Fill::Normal(all_in(sizes))).output(all_out(sizes)))
+    each_size(all_out, |case, sizes| case.input(InputFill::Normal(all_in(sizes))).output(all_out(sizes)))
 }
 
 fn backward_cases() -> Vec<Case> {
-    each_size(all_in, |case, sizes| case.input(Fill::Normal(all_out(sizes))).output(all_in(sizes)))
+    each_size(all_in, |case, sizes| case.input(InputFill::Normal(all_out(sizes))).output(all_in(sizes)))
 }
 
 /// Whole numbers from 0 to 4, so that windows have several maxima.
-fn tied(len: usize) -> Fill {
-    Fill::Labels(len, 5)
+fn tied(len: usize) -> InputFill {
+    InputFill::Labels(len, 5)
 }
 
 /// A NaN at every eleventh place, of either sign and with a payload.
@@ -237,11 +237,11 @@ fn broken(mut values: Vec<f32>) -> Vec<f32> {
 }
 
 fn forward_max_cases() -> Vec<Case> {
-    let of = |fill: fn(usize) -> Fill| {
+    let of = |fill: fn(usize) -> InputFill| {
         each_size(all_out, move |case, sizes| case.input(fill(all_in(sizes))).output(all_out(sizes)))
     };
-    let negative = of(|len| Fill::Uniform(len, -9.0, -1.0));
-    let broken = of(|len| Fill::Values(broken(Fill::Normal(len).values(1))));
+    let negative = of(|len| InputFill::Uniform(len, -9.0, -1.0));
+    let broken = of(|len| InputFill::Values(broken(InputFill::Normal(len).values(1))));
     negative.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
 }
 
@@ -252,7 +252,10 @@ fn backward_max_cases() -> Vec<Case> {
             let x = fill(all_in(sizes));
             let call = super::Call { params: &case.params, constants: &[], inputs: &[&x] };
             twins::forward_max(&call, &mut [&mut y]);
-            case.input(Fill::Values(x)).input(Fill::Values(y)).input(Fill::Normal(all_out(sizes))).output(all_in(sizes))
+            case.input(InputFill::Values(x))
+                .input(InputFill::Values(y))
+                .input(InputFill::Normal(all_out(sizes)))
+                .output(all_in(sizes))
         })
     };
     let numbers = of(|len| tied(len).values(1));
@@ -263,12 +266,12 @@ fn backward_max_cases() -> Vec<Case> {
 fn forward_global_cases() -> Vec<Case> {
     each_size(
         |sizes| sizes.rows * sizes.channels,
-        |case, sizes| case.input(Fill::Normal(all_in(sizes))).output(sizes.rows * sizes.channels),
+        |case, sizes| case.input(InputFill::Normal(all_in(sizes))).output(sizes.rows * sizes.channels),
     )
 }
 
 fn backward_global_cases() -> Vec<Case> {
-    each_size(all_in, |case, sizes| case.input(Fill::Normal(sizes.rows * sizes.channels)).output(all_in(sizes)))
+    each_size(all_in, |case, sizes| case.input(InputFill::Normal(sizes.rows * sizes.channels)).output(all_in(sizes)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::parallel::{self, Slabs};
 use super::rounding::{index, single};
 use super::text::wgsl;
@@ -128,7 +128,7 @@ fn combine_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn column_sums_cases() -> Vec<Case> {
     let case = |rows: u32, cols: u32, splits: u32| {
         Case::elements(format!("{rows} x {cols}, {splits} slabs"), Params { rows, cols, splits }.words(), splits * cols)
-            .input(Fill::Normal(index(rows * cols)))
+            .input(InputFill::Normal(index(rows * cols)))
             .output(index(splits * cols))
     };
     vec![
@@ -147,7 +147,7 @@ fn column_sums_cases() -> Vec<Case> {
 fn combine_cases() -> Vec<Case> {
     let case = |cols: u32, splits: u32| {
         Case::elements(format!("{splits} slabs of {cols}"), Params { rows: 0, cols, splits }.words(), cols)
-            .input(Fill::Normal(index(splits * cols)))
+            .input(InputFill::Normal(index(splits * cols)))
             .output(index(cols))
     };
     vec![case(1, 1), case(63, 2), case(64, 3), case(65, 257), case(257, 5), case(100_003, 4)]

@@ -2,7 +2,7 @@
 //!
 //! `penalty(v) = l1 |v| + l2 v²` and `slope(v) = l1 sign(v) + 2 l2 v`, where the sign of 0 is 0. Source: Keras 3 `L1L2`.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::parallel::{self, Slabs};
 use super::rounding::{float, index, single};
@@ -172,17 +172,17 @@ const FACTORS: [[f32; 2]; 3] = [[0.01, 0.0], [0.0, 0.02], [0.03, 0.01]];
 
 fn case(len: u32, splits: u32, [l1, l2]: [f32; 2], grid: Grid) -> Case {
     let params = Params { len, splits, l1, l2, count: 7, scale: 4.0 };
-    let mut values = Fill::Normal(index(len)).values(3);
+    let mut values = InputFill::Normal(index(len)).values(3);
     values.iter_mut().step_by(5).for_each(|value| *value = 0.0);
     let case = Case::new(format!("{len} in {splits} slabs, l1 {l1}, l2 {l2}"), params.words(), grid);
-    case.input(Fill::Values(values))
+    case.input(InputFill::Values(values))
 }
 
 fn weights_cases() -> Vec<Case> {
     let sizes = [(1, 1), (63, 2), (64, 1), (65, 4), (257, 1), (70_001, 18)];
     let cases = sizes.into_iter().zip(FACTORS.into_iter().cycle()).map(|((len, splits), factors)| {
         let case = case(len, splits, factors, Grid::Items(splits.into()));
-        case.in_place(Fill::Normal(index(len))).output(index(splits))
+        case.in_place(InputFill::Normal(index(len))).output(index(splits))
     });
     cases.collect()
 }
@@ -195,14 +195,14 @@ fn outputs_cases() -> Vec<Case> {
     });
     let mut cases: Vec<Case> = cases.collect();
     let case = case(65 * 3, 3, FACTORS[2], Grid::Items(3.into())).constant("ADDS", 1.0);
-    cases.push(case.in_place(Fill::Normal(6)));
+    cases.push(case.in_place(InputFill::Normal(6)));
     cases
 }
 
 fn slopes_cases() -> Vec<Case> {
     let sizes = [1, 63, 64, 65, 257, 70_001].into_iter().zip(FACTORS.into_iter().cycle());
     let case = |(len, factors): (u32, [f32; 2])| {
-        case(len, 1, factors, Grid::Elements(len.into())).in_place(Fill::Normal(index(len)))
+        case(len, 1, factors, Grid::Elements(len.into())).in_place(InputFill::Normal(index(len)))
     };
     sizes.map(case).collect()
 }

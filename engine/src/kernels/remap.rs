@@ -1,6 +1,6 @@
 //! A copy under other indices: padding with zeros, cropping, permuted axes, repeated elements.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::rounding::index;
 use super::text::wgsl;
 use super::{Call, Kernel, Library, parallel, whole};
@@ -246,7 +246,7 @@ fn cases() -> Vec<Case> {
         let label = format!("{label}, {rows} rows of {:?}", axes.iter().map(|axis| axis.size).collect::<Vec<_>>());
         let (len, [(name, count)]) = (params[0], recorded.constants);
         let case = Case::elements(label, params, len).constant(name, count);
-        Some(case.input(Fill::Normal(index(rows) * x_len)).output(index(len)))
+        Some(case.input(InputFill::Normal(index(rows) * x_len)).output(index(len)))
     };
     let full = Axis::full;
     let padded = |size, stride, before, extent| Axis { size, stride, before, extent };

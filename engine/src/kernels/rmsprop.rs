@@ -1,6 +1,6 @@
 //! `RMSprop`, plain or centered, with momentum.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::real::Real;
 use super::update::{INPUTS, UpdatedParameter, apply, cases_of, real, update_params};
@@ -73,8 +73,8 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn cases() -> Vec<Case> {
-    let (middle, above_one) = (|len| Fill::Uniform(len, -0.5, 0.5), |len| Fill::Uniform(len, 1.0, 2.0));
-    let cases = cases_of(&[above_one, Fill::Normal, middle], |row| {
+    let (middle, above_one) = (|len| InputFill::Uniform(len, -0.5, 0.5), |len| InputFill::Uniform(len, 1.0, 2.0));
+    let cases = cases_of(&[above_one, InputFill::Normal, middle], |row| {
         let momentum = [0.0, 0.9, 0.0, 0.9, 0.9, 0.9, 0.0][row.nth];
         Params {
             len: row.len,

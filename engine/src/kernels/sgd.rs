@@ -1,6 +1,6 @@
 //! Stochastic gradient descent with momentum.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::real::Real;
 use super::update::{INPUTS, apply, cases_of, real, update_params};
@@ -43,7 +43,7 @@ fn update<F: Real>(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn cases() -> Vec<Case> {
-    let cases = cases_of(&[Fill::Normal], |row| {
+    let cases = cases_of(&[InputFill::Normal], |row| {
         let (l2_decay, momentum) = (0.5 * row.weight_decay, [0.9, 0.0, 0.9, 0.9, 0.0, 0.9, 0.95][row.nth]);
         Params { len: row.len, learning_rate: 0.1, weight_decay: row.weight_decay, momentum, l2_decay }.words()
     });

@@ -1,6 +1,6 @@
 //! Softmax over the last axis, as a layer of its own.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{index, single};
 use super::vectors::{exponentiate, largest};
@@ -96,19 +96,19 @@ fn each_size(buffers: fn(Case, usize) -> Case) -> Vec<Case> {
 }
 
 fn forward_cases() -> Vec<Case> {
-    let mut cases = each_size(|case, len| case.input(Fill::Uniform(len, -9.0, 9.0)).output(len));
+    let mut cases = each_size(|case, len| case.input(InputFill::Uniform(len, -9.0, 9.0)).output(len));
     let mut large = cases[0].clone();
     large.label = "large logits".into();
     large.params = Params { rows: 2, cols: 3 }.words();
     large.grid = crate::size::Grid::Elements(2.into());
-    large.inputs[0] = Fill::Values(vec![3e38, -3e38, 3e38, 1e4, 1e4 + 1.0, 0.0]);
-    large.outputs[0] = Fill::Values(vec![7.0; 6]);
+    large.inputs[0] = InputFill::Values(vec![3e38, -3e38, 3e38, 1e4, 1e4 + 1.0, 0.0]);
+    large.outputs[0] = InputFill::Values(vec![7.0; 6]);
     cases.push(large);
     cases
 }
 
 fn backward_cases() -> Vec<Case> {
-    each_size(|case, len| case.input(Fill::Uniform(len, 0.0, 0.1)).input(Fill::Normal(len)).output(len))
+    each_size(|case, len| case.input(InputFill::Uniform(len, 0.0, 0.1)).input(InputFill::Normal(len)).output(len))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Softmax and cross-entropy of it, with the gradient with respect to the logits.
 
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{class, double, float, index, single};
 use super::vectors::{exponentiate, largest};
@@ -189,7 +189,7 @@ fn each_row(
 fn base_case(rows: u32, cols: u32, positions: u32, smoothing: f32) -> Case {
     let params = Params { rows, cols, positions, scale: 0.25, smoothing };
     let label = format!("{rows} x {cols}, {positions} positions, smoothing {smoothing}");
-    Case::rows(label, params.words(), rows, cols).input(Fill::Uniform(index(rows * cols), -8.0, 8.0))
+    Case::rows(label, params.words(), rows, cols).input(InputFill::Uniform(index(rows * cols), -8.0, 8.0))
 }
 
 fn with_outputs(case: Case, rows: u32, cols: u32) -> Case {
@@ -197,18 +197,18 @@ fn with_outputs(case: Case, rows: u32, cols: u32) -> Case {
 }
 
 /// Values of which every third is the same.
-fn thirds(len: usize) -> Fill {
-    Fill::Values((0..len).map(|i| float(i % 3)).collect())
+fn thirds(len: usize) -> InputFill {
+    InputFill::Values((0..len).map(|i| float(i % 3)).collect())
 }
 
 /// Weights of which every third is 0.
-fn weights(samples: u32) -> Fill {
-    Fill::Values((0..index(samples)).map(|sample| float(sample % 3) * 0.75).collect())
+fn weights(samples: u32) -> InputFill {
+    InputFill::Values((0..index(samples)).map(|sample| float(sample % 3) * 0.75).collect())
 }
 
 fn sparse_cases() -> Vec<Case> {
     let case = |rows: u32, cols: u32, positions: u32, smoothing: f32| {
-        let case = base_case(rows, cols, positions, smoothing).input(Fill::Labels(index(rows), cols));
+        let case = base_case(rows, cols, positions, smoothing).input(InputFill::Labels(index(rows), cols));
         with_outputs(case.input(weights(rows / positions)), rows, cols)
     };
     let mut cases = vec![
@@ -220,28 +220,28 @@ fn sparse_cases() -> Vec<Case> {
         case(5, 4096, 1, 0.1),
         case(7000, 10, 1, 0.0),
     ];
-    let tied = base_case(3, 4, 1, 0.0).input(Fill::Values(vec![0.0, 2.0, 3.0]));
-    let mut tied = with_outputs(tied.input(Fill::Values(vec![1.0; 3])), 3, 4);
+    let tied = base_case(3, 4, 1, 0.0).input(InputFill::Values(vec![0.0, 2.0, 3.0]));
+    let mut tied = with_outputs(tied.input(InputFill::Values(vec![1.0; 3])), 3, 4);
     tied.label = "ties and large logits".into();
-    tied.inputs[0] = Fill::Values(vec![1.0, 1.0, 1.0, 1.0, 5e4, -5e4, 5e4, 5e4, -3e38, 3e4, 2e4, 3e4]);
+    tied.inputs[0] = InputFill::Values(vec![1.0, 1.0, 1.0, 1.0, 5e4, -5e4, 5e4, 5e4, -3e38, 3e4, 2e4, 3e4]);
     cases.push(tied);
     let mut tied = case(2, 20, 1, 0.0);
     tied.label = "ties in several lanes".into();
     tied.inputs[0] = thirds(40);
-    tied.inputs[1] = Fill::Values(vec![19.0, 3.0]);
-    tied.inputs[2] = Fill::Values(vec![1.0; 2]);
+    tied.inputs[1] = InputFill::Values(vec![19.0, 3.0]);
+    tied.inputs[2] = InputFill::Values(vec![1.0; 2]);
     cases.push(tied);
     cases
 }
 
 fn dense_cases() -> Vec<Case> {
     let case = |rows: u32, cols: u32, positions: u32, smoothing: f32| {
-        let case = base_case(rows, cols, positions, smoothing).input(Fill::Uniform(index(rows * cols), 0.0, 0.5));
+        let case = base_case(rows, cols, positions, smoothing).input(InputFill::Uniform(index(rows * cols), 0.0, 0.5));
         with_outputs(case.input(weights(rows / positions)), rows, cols)
     };
     let mut one_hot = case(2, 3, 1, 0.1);
     one_hot.label = "one-hot and all equal".into();
-    one_hot.inputs[1] = Fill::Values(vec![0.0, 0.0, 1.0, 0.25, 0.25, 0.25]);
+    one_hot.inputs[1] = InputFill::Values(vec![0.0, 0.0, 1.0, 0.25, 0.25, 0.25]);
     let mut tied = case(2, 20, 1, 0.0);
     tied.label = "largest targets in several lanes".into();
     (tied.inputs[0], tied.inputs[1]) = (thirds(40), thirds(40));

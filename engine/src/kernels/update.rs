@@ -6,7 +6,7 @@
 //! update.
 
 use super::Call;
-use super::cases::{Case, Fill};
+use super::cases::{Case, InputFill};
 use super::real::Real;
 use super::rounding::index;
 use super::vectors::widest;
@@ -132,19 +132,19 @@ const ROWS: [UpdateCase; 7] = [
 ];
 
 /// The cases of an update with states of these values, and `Params` for each.
-pub(super) fn cases_of(states: &[fn(usize) -> Fill], params: impl Fn(UpdateCase) -> Vec<u32>) -> Vec<Case> {
+pub(super) fn cases_of(states: &[fn(usize) -> InputFill], params: impl Fn(UpdateCase) -> Vec<u32>) -> Vec<Case> {
     let case = |row: UpdateCase| {
         let UpdateCase { len, weight_decay, control, .. } = row;
         let label = format!("{len}, decay {weight_decay}, {control:?}");
         let case = Case::elements(label, params(row), len.div_ceil(4))
-            .input(Fill::Normal(index(len)))
-            .input(Fill::Values(control.into()))
-            .in_place(Fill::Normal(index(len)));
+            .input(InputFill::Normal(index(len)))
+            .input(InputFill::Values(control.into()))
+            .in_place(InputFill::Normal(index(len)));
         let mut case = states.iter().fold(case, |case, state| case.in_place(state(index(len))));
         if row.is_first_step {
             case = case.labelled("first step, some gradients 0");
-            case.inputs[0] = Fill::Values((0..len).map(|i| [-1.0, 0.0, 1.0][index(i % 3)]).collect());
-            case.outputs[1..].fill(Fill::Values(vec![0.0; index(len)]));
+            case.inputs[0] = InputFill::Values((0..len).map(|i| [-1.0, 0.0, 1.0][index(i % 3)]).collect());
+            case.outputs[1..].fill(InputFill::Values(vec![0.0; index(len)]));
         }
         case
     };

@@ -1,6 +1,6 @@
 //! The sizes at which attention is tested.
 
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::{float, index};
 use super::{EMPTY, Params, Record};
 use crate::size::Grid;
@@ -65,15 +65,15 @@ fn results_len(p: &Params) -> usize {
 }
 
 /// A mask of which the first positions of a row are 0, as a row that is padded on the left has them, and some others.
-fn mask(rows: u32, positions: u32) -> Fill {
+fn mask(rows: u32, positions: u32) -> InputFill {
     let is_masked = |row: u32, at: u32| at < row % 3 * 20 || (at + row) % 7 == 3;
     let of_row = |row| (0..positions).map(move |at| if is_masked(row + 1, at) { 0.0 } else { 1.0 });
-    Fill::Values((0..rows).flat_map(of_row).collect())
+    InputFill::Values((0..rows).flat_map(of_row).collect())
 }
 
 fn inputs(case: Case, p: &Params) -> Case {
     let [q, k, v] = lengths(p);
-    case.input(Fill::Normal(q)).input(Fill::Normal(k)).input(Fill::Normal(v)).input(mask(p.rows, p.keys))
+    case.input(InputFill::Normal(q)).input(InputFill::Normal(k)).input(InputFill::Normal(v)).input(mask(p.rows, p.keys))
 }
 
 pub(super) fn forward() -> Vec<Case> {
@@ -86,7 +86,7 @@ pub(super) fn forward() -> Vec<Case> {
     let mut large = cases[4].clone();
     large.label += ", large scores";
     let [q, k] = [0, 1].map(|input| large.inputs[input].len());
-    (large.inputs[0], large.inputs[1]) = (Fill::Labels(q, 60), Fill::Labels(k, 3));
+    (large.inputs[0], large.inputs[1]) = (InputFill::Labels(q, 60), InputFill::Labels(k, 3));
     cases.push(large);
     cases
 }
@@ -98,27 +98,27 @@ pub(super) fn backward_sums() -> Vec<Case> {
         let p = Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
         let count = rows * heads * queries;
         let case = Case::elements(format!("{rows} x {heads} x {queries}, {value_dim}"), p.words(), count);
-        let case = case.input(Fill::Normal(results_len(&p))).input(Fill::Normal(results_len(&p)));
-        case.input(Fill::Normal(index(count))).output(2 * index(count))
+        let case = case.input(InputFill::Normal(results_len(&p))).input(InputFill::Normal(results_len(&p)));
+        case.input(InputFill::Normal(index(count))).output(2 * index(count))
     };
     sizes.map(case).collect()
 }
 
 /// Logarithms of sums, and products; some queries see no key, if they may.
-fn statistics(p: &Params, settings: &[&str]) -> Fill {
+fn statistics(p: &Params, settings: &[&str]) -> InputFill {
     let count = index(p.rows * p.queries * p.heads);
-    let normal = Fill::Normal(2 * count).values(9);
+    let normal = InputFill::Normal(2 * count).values(9);
     let may_be_empty = settings.contains(&"KEY_MASKED");
     let value = |(at, x): (usize, f32)| match (at % 2, may_be_empty && at / 2 % 5 == 1) {
         (0, true) => EMPTY,
         (0, false) => 5.0 + 0.5 * x,
         _ => x,
     };
-    Fill::Values(normal.into_iter().enumerate().map(value).collect())
+    InputFill::Values(normal.into_iter().enumerate().map(value).collect())
 }
 
 fn backward_inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
-    inputs(case, p).input(Fill::Normal(results_len(p))).input(statistics(p, settings))
+    inputs(case, p).input(InputFill::Normal(results_len(p))).input(statistics(p, settings))
 }
 
 pub(super) fn backward_queries() -> Vec<Case> {

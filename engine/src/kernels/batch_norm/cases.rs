@@ -1,7 +1,7 @@
 //! The sizes at which batch normalization is tested.
 
 use super::super::activation_functions::Function;
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::{index, single};
 use super::{PIXELS, Params};
 
@@ -44,23 +44,23 @@ struct BufferLengths {
 
 impl BufferLengths {
     /// Means, then an M2 of about `count`.
-    fn moments(&self) -> Fill {
-        let means = Fill::Normal(self.channels).values(7);
-        let spread = Fill::Uniform(self.channels, 0.5, 2.0).values(8);
+    fn moments(&self) -> InputFill {
+        let means = InputFill::Normal(self.channels).values(7);
+        let spread = InputFill::Uniform(self.channels, 0.5, 2.0).values(8);
         let m2s = spread.iter().map(|variance| single(f64::from(*variance) * f64::from(self.count)));
-        Fill::Values(means.into_iter().chain(m2s).collect())
+        InputFill::Values(means.into_iter().chain(m2s).collect())
     }
 }
 
 pub(super) fn statistics() -> Vec<Case> {
     let mut cases = each_size(
         |params| params.splits * params.channels,
-        |case, sizes| case.input(Fill::Normal(sizes.all)).output(sizes.parts),
+        |case, sizes| case.input(InputFill::Normal(sizes.all)).output(sizes.parts),
     );
     // Here the mean of squares less the square of the mean has no digit left.
     let mut offset = Case::elements("4096 x 2 about 1000", params([4096, 2, 1]).words(), 2);
-    let values = Fill::Normal(4096 * 2).values(9).iter().map(|x| 1000.0 + x).collect();
-    offset = offset.input(Fill::Values(values)).output(4);
+    let values = InputFill::Normal(4096 * 2).values(9).iter().map(|x| 1000.0 + x).collect();
+    offset = offset.input(InputFill::Values(values)).output(4);
     cases.push(offset);
     cases
 }
@@ -70,7 +70,7 @@ pub(super) fn combine_statistics() -> Vec<Case> {
         |params| params.channels,
         |case, sizes| {
             // Means of about 100 and M2 of about 50; both positive.
-            case.input(Fill::Uniform(sizes.parts, 50.0, 100.0)).output(2 * sizes.channels)
+            case.input(InputFill::Uniform(sizes.parts, 50.0, 100.0)).output(2 * sizes.channels)
         },
     )
 }
@@ -99,8 +99,8 @@ pub(super) fn forward() -> Vec<Case> {
     with_constants(each_size(
         |params| params.pixels.div_ceil(PIXELS) * params.channels,
         |case, sizes| {
-            let case = case.input(Fill::Normal(sizes.all)).input(sizes.moments());
-            case.input(Fill::Normal(sizes.channels)).input(Fill::Normal(sizes.channels)).output(sizes.all)
+            let case = case.input(InputFill::Normal(sizes.all)).input(sizes.moments());
+            case.input(InputFill::Normal(sizes.channels)).input(InputFill::Normal(sizes.channels)).output(sizes.all)
         },
     ))
 }
@@ -109,9 +109,9 @@ pub(super) fn inference() -> Vec<Case> {
     with_constants(each_size(
         |params| params.pixels.div_ceil(PIXELS) * params.channels,
         |case, sizes| {
-            let case = case.input(Fill::Normal(sizes.all)).input(Fill::Normal(sizes.channels));
-            let case = case.input(Fill::Uniform(sizes.channels, 0.5, 2.0));
-            case.input(Fill::Normal(sizes.channels)).input(Fill::Normal(sizes.channels)).output(sizes.all)
+            let case = case.input(InputFill::Normal(sizes.all)).input(InputFill::Normal(sizes.channels));
+            let case = case.input(InputFill::Uniform(sizes.channels, 0.5, 2.0));
+            case.input(InputFill::Normal(sizes.channels)).input(InputFill::Normal(sizes.channels)).output(sizes.all)
         },
     ))
 }
@@ -120,7 +120,7 @@ pub(super) fn backward_sums() -> Vec<Case> {
     each_size(
         |params| params.splits * params.channels,
         |case, sizes| {
-            let case = case.input(Fill::Normal(sizes.all)).input(Fill::Normal(sizes.all));
+            let case = case.input(InputFill::Normal(sizes.all)).input(InputFill::Normal(sizes.all));
             case.input(sizes.moments()).output(sizes.parts)
         },
     )
@@ -130,7 +130,7 @@ pub(super) fn backward_parameters() -> Vec<Case> {
     each_size(
         |params| params.channels,
         |case, sizes| {
-            let case = case.input(Fill::Normal(sizes.parts)).output(2 * sizes.channels);
+            let case = case.input(InputFill::Normal(sizes.parts)).output(2 * sizes.channels);
             case.output(sizes.channels).output(sizes.channels)
         },
     )
@@ -140,8 +140,9 @@ pub(super) fn backward_input() -> Vec<Case> {
     let mut cases = each_size(
         |params| params.pixels.div_ceil(PIXELS) * params.channels,
         |case, sizes| {
-            let case = case.input(Fill::Normal(sizes.all)).input(Fill::Normal(sizes.all)).input(sizes.moments());
-            case.input(Fill::Normal(sizes.channels)).input(Fill::Normal(2 * sizes.channels)).output(sizes.all)
+            let case =
+                case.input(InputFill::Normal(sizes.all)).input(InputFill::Normal(sizes.all)).input(sizes.moments());
+            case.input(InputFill::Normal(sizes.channels)).input(InputFill::Normal(2 * sizes.channels)).output(sizes.all)
         },
     );
     let mut bare = cases[2].clone().constant("USE_SCALE", 0.0);
@@ -154,8 +155,8 @@ pub(super) fn backward_inference() -> Vec<Case> {
     let mut cases = each_size(
         |params| params.pixels.div_ceil(PIXELS) * params.channels,
         |case, sizes| {
-            let case = case.input(Fill::Normal(sizes.all)).input(Fill::Uniform(sizes.channels, 0.5, 2.0));
-            case.input(Fill::Normal(sizes.channels)).output(sizes.all)
+            let case = case.input(InputFill::Normal(sizes.all)).input(InputFill::Uniform(sizes.channels, 0.5, 2.0));
+            case.input(InputFill::Normal(sizes.channels)).output(sizes.all)
         },
     );
     let mut bare = cases[2].clone().constant("USE_SCALE", 0.0);
@@ -168,12 +169,12 @@ pub(super) fn update() -> Vec<Case> {
     let mut cases = each_size(
         |params| params.channels,
         |case, sizes| {
-            let case = case.input(sizes.moments()).input(Fill::Values(vec![1.0, 1.0, 0.0, 0.0]));
-            case.in_place(Fill::Normal(sizes.channels)).in_place(Fill::Uniform(sizes.channels, 0.0, 2.0))
+            let case = case.input(sizes.moments()).input(InputFill::Values(vec![1.0, 1.0, 0.0, 0.0]));
+            case.in_place(InputFill::Normal(sizes.channels)).in_place(InputFill::Uniform(sizes.channels, 0.0, 2.0))
         },
     );
     let mut held = cases[2].clone();
-    held.inputs[1] = Fill::Values(vec![1.0, 0.0, 0.0, 0.0]);
+    held.inputs[1] = InputFill::Values(vec![1.0, 0.0, 0.0, 0.0]);
     held.label = "not applied".into();
     cases.push(held);
     cases

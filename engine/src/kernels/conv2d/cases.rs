@@ -1,7 +1,7 @@
 //! The sizes at which convolution is tested.
 
 use super::super::activation_functions::{Activation, Function};
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::{float, index};
 use super::{ConvForm, Params};
 use crate::size::{Grid, Word};
@@ -117,8 +117,8 @@ pub(super) fn case((p, form): Geometry, grid: Grid, [normal, weights, output]: [
     );
     let bound = (3.0 / float(index(terms))).sqrt();
     let mut case = Case::new(label, p.words(), grid)
-        .input(Fill::Normal(index(normal)))
-        .input(Fill::Uniform(index(weights), -bound, bound))
+        .input(InputFill::Normal(index(normal)))
+        .input(InputFill::Uniform(index(weights), -bound, bound))
         .output(index(output));
     case.constants.extend(form.constants());
     case
@@ -137,7 +137,7 @@ pub(super) fn lens((p, form): &Geometry) -> [u32; 3] {
 
 /// Adds an activation, and a bias for `channels` results; without one, the weights are bound in its place.
 fn finished(case: Case, function: Function, channels: u32, use_bias: f64) -> Case {
-    let bias = if use_bias > 0.0 { Fill::Normal(index(channels)) } else { case.inputs[1].clone() };
+    let bias = if use_bias > 0.0 { InputFill::Normal(index(channels)) } else { case.inputs[1].clone() };
     let case = case.function(function).constant("USE_BIAS", use_bias).input(bias);
     case.labelled(&format!("{:?}, USE_BIAS {use_bias}", function.activation))
 }

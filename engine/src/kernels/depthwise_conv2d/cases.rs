@@ -1,7 +1,7 @@
 //! The sizes at which depthwise convolution is tested.
 
 use super::super::activation_functions::{Activation, Function};
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::{float, index};
 use super::Params;
 use crate::size::{Grid, Word};
@@ -91,8 +91,8 @@ fn case(p: Params, grid: Grid, [normal, weights, output]: [u32; 3], terms: u32) 
     );
     let bound = (3.0 / float(index(terms))).sqrt();
     Case::new(label, p.words(), grid)
-        .input(Fill::Normal(index(normal)))
-        .input(Fill::Uniform(index(weights), -bound, bound))
+        .input(InputFill::Normal(index(normal)))
+        .input(InputFill::Uniform(index(weights), -bound, bound))
         .output(index(output))
 }
 
@@ -102,7 +102,7 @@ fn rows_of(p: &Params) -> impl Fn(u32) -> Word + use<> {
 }
 
 /// A case of forward; without a bias, the weights are bound in its place.
-fn forward_case(p: Params, function: Function, bias: Option<Fill>) -> Case {
+fn forward_case(p: Params, function: Function, bias: Option<InputFill>) -> Case {
     let case = case(p, p.forward_grid(rows_of(&p)), lens(&p), p.k_h * p.k_w)
         .function(function)
         .labelled(&format!("{:?}", function.activation));
@@ -116,7 +116,7 @@ fn forward_case(p: Params, function: Function, bias: Option<Fill>) -> Case {
 }
 
 pub(super) fn forward() -> Vec<Case> {
-    let bias = |p: &Params| Some(Fill::Normal(index(p.channels * p.multiplier)));
+    let bias = |p: &Params| Some(InputFill::Normal(index(p.channels * p.multiplier)));
     let all = all_sizes();
     let mut cases: Vec<Case> =
         all.iter().map(|p| forward_case(*p, Function::plain(Activation::None), bias(p))).collect();

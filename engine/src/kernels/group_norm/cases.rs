@@ -1,7 +1,7 @@
 //! The sizes at which normalization in groups is tested.
 
 use super::super::activation_functions::Function;
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::index;
 use super::{GroupNormSizes, Params, lanes};
 use crate::size::Grid;
@@ -47,10 +47,10 @@ impl Lens {
     }
 
     /// Means, each with an inverse deviation from 0.5 to 2.
-    fn statistics(&self) -> Fill {
-        let means = Fill::Normal(self.statistics / 2).values(7);
-        let inverses = Fill::Uniform(self.statistics / 2, 0.5, 2.0).values(8);
-        Fill::Values(means.into_iter().zip(inverses).flat_map(|(mean, inverse)| [mean, inverse]).collect())
+    fn statistics(&self) -> InputFill {
+        let means = InputFill::Normal(self.statistics / 2).values(7);
+        let inverses = InputFill::Uniform(self.statistics / 2, 0.5, 2.0).values(8);
+        InputFill::Values(means.into_iter().zip(inverses).flat_map(|(mean, inverse)| [mean, inverse]).collect())
     }
 }
 
@@ -86,7 +86,10 @@ fn with_less(mut cases: Vec<Case>, settings: &[[(&'static str, f64); 2]]) -> Vec
 }
 
 fn forward_buffers(case: Case, lens: &Lens) -> Case {
-    let case = case.input(Fill::Normal(lens.all)).input(Fill::Normal(lens.channels)).input(Fill::Normal(lens.channels));
+    let case = case
+        .input(InputFill::Normal(lens.all))
+        .input(InputFill::Normal(lens.channels))
+        .input(InputFill::Normal(lens.channels));
     case.output(lens.all).output(lens.statistics)
 }
 
@@ -103,7 +106,7 @@ pub(super) fn forward() -> Vec<Case> {
     // Here the mean of squares less the square of the mean has few digits left.
     let p = params([20, 1, 1, 300, 1]);
     let mut offset = forward_buffers(case_of_groups(&p, 64), &Lens::of(&p)).labelled("about 100");
-    offset.inputs[0] = Fill::Values(Fill::Normal(6000).values(9).iter().map(|x| 100.0 + x).collect());
+    offset.inputs[0] = InputFill::Values(InputFill::Normal(6000).values(9).iter().map(|x| 100.0 + x).collect());
     cases.push(offset);
     let [mean, scale, center] = [("USE_MEAN", 0.0), ("USE_SCALE", 0.0), ("USE_CENTER", 0.0)];
     with_less(cases, &[[mean, center], [scale, ("USE_CENTER", 1.0)], [center, ("USE_MEAN", 1.0)], [scale, center]])
@@ -118,7 +121,7 @@ pub(super) fn backward_sums() -> Vec<Case> {
             p.words(),
             Grid::Elements((splits * p.groups * p.width).into()),
         );
-        let case = case.input(Fill::Normal(lens.all)).input(Fill::Normal(lens.all)).input(lens.statistics());
+        let case = case.input(InputFill::Normal(lens.all)).input(InputFill::Normal(lens.all)).input(lens.statistics());
         case.output(lens.sums)
     };
     let mut cases: Vec<Case> = SIZES.into_iter().map(case).collect();
@@ -128,8 +131,8 @@ pub(super) fn backward_sums() -> Vec<Case> {
 
 pub(super) fn backward_input() -> Vec<Case> {
     let cases = each_size(|case, lens| {
-        let case = case.input(Fill::Normal(lens.all)).input(Fill::Normal(lens.all)).input(lens.statistics());
-        case.input(Fill::Normal(lens.channels)).output(lens.all)
+        let case = case.input(InputFill::Normal(lens.all)).input(InputFill::Normal(lens.all)).input(lens.statistics());
+        case.input(InputFill::Normal(lens.channels)).output(lens.all)
     });
     with_less(cases, &[[("USE_MEAN", 0.0), ("USE_SCALE", 1.0)], [("USE_SCALE", 0.0), ("USE_MEAN", 1.0)]])
 }

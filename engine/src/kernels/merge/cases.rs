@@ -1,6 +1,6 @@
 //! The cases of merging: every operation over tensors that are alike, and over all ways of stretching one of them.
 
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::index;
 use super::alignment::MergeArguments;
 use super::{Alignment, Operation};
@@ -63,24 +63,24 @@ impl Sized {
 }
 
 /// Halves from -3 to 3, so that many are equal.
-fn halves(len: usize, seed: u64) -> Fill {
-    let values = Fill::Normal(len).values(seed);
-    Fill::Values(values.iter().map(|value| (value * 2.0).round().clamp(-6.0, 6.0) / 2.0).collect())
+fn halves(len: usize, seed: u64) -> InputFill {
+    let values = InputFill::Normal(len).values(seed);
+    InputFill::Values(values.iter().map(|value| (value * 2.0).round().clamp(-6.0, 6.0) / 2.0).collect())
 }
 
 /// Second operand of an operation: halves, or variances above 0, since drivers compute roots near 0 less exactly.
-fn second(operation: Operation, len: usize, seed: u64) -> Fill {
+fn second(operation: Operation, len: usize, seed: u64) -> InputFill {
     match operation {
-        Operation::Standardize | Operation::Unstandardize => Fill::Uniform(len, 0.1, 9.0),
+        Operation::Standardize | Operation::Unstandardize => InputFill::Uniform(len, 0.1, 9.0),
         _ => halves(len, seed),
     }
 }
 
 /// Halves with a NaN at every third place.
-fn broken(len: usize, seed: u64) -> Fill {
+fn broken(len: usize, seed: u64) -> InputFill {
     let mut values = halves(len, seed).values(0);
     values.iter_mut().step_by(3).for_each(|value| *value = f32::NAN);
-    Fill::Values(values)
+    InputFill::Values(values)
 }
 
 /// Calls `f` with each operation over each small size, and with one over all.
@@ -114,7 +114,7 @@ pub(super) fn backward() -> Vec<Case> {
                     (_, len) => second(operation, len, 4),
                 });
                 let case = size.case(operation, recorded, len).labelled(&format!("operand {operand}"));
-                case.input(own).input(other).input(Fill::Normal(size.len(None))).output(len)
+                case.input(own).input(other).input(InputFill::Normal(size.len(None))).output(len)
             })
             .into()
     })

@@ -1,6 +1,6 @@
 //! The cases of pointwise losses: sizes for one of them, and values in and at the ends of their ranges for each.
 
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::{float, index};
 use super::{Params, PointwiseFunction};
 
@@ -10,27 +10,31 @@ pub(super) fn params([rows, cols, positions]: [u32; 3], scale: f32) -> Params {
 }
 
 /// Predictions and targets in the range of a function.
-fn fills(function: PointwiseFunction, len: usize) -> [Fill; 2] {
-    let signs = |low: f32| Fill::Values((0..len).map(|at| if at * at % 7 < 3 { low } else { 1.0 }).collect());
+fn fills(function: PointwiseFunction, len: usize) -> [InputFill; 2] {
+    let signs = |low: f32| InputFill::Values((0..len).map(|at| if at * at % 7 < 3 { low } else { 1.0 }).collect());
     match function {
-        PointwiseFunction::Poisson => [Fill::Uniform(len, 0.05, 4.0), Fill::Labels(len, 5)],
-        PointwiseFunction::KlDivergence => [Fill::Uniform(len, -0.1, 1.1), Fill::Uniform(len, 0.0, 1.0)],
-        PointwiseFunction::Hinge => [Fill::Uniform(len, -2.0, 2.0), signs(-1.0)],
-        PointwiseFunction::SquaredHinge => [Fill::Uniform(len, -2.0, 2.0), signs(0.0)],
-        PointwiseFunction::BinaryCrossentropy => [Fill::Uniform(len, -30.0, 30.0), Fill::Uniform(len, 0.0, 1.0)],
-        PointwiseFunction::BinaryFocalCrossentropy => [Fill::Uniform(len, -20.0, 20.0), Fill::Uniform(len, 0.0, 1.0)],
-        _ => [Fill::Normal(len), Fill::Normal(len)],
+        PointwiseFunction::Poisson => [InputFill::Uniform(len, 0.05, 4.0), InputFill::Labels(len, 5)],
+        PointwiseFunction::KlDivergence => [InputFill::Uniform(len, -0.1, 1.1), InputFill::Uniform(len, 0.0, 1.0)],
+        PointwiseFunction::Hinge => [InputFill::Uniform(len, -2.0, 2.0), signs(-1.0)],
+        PointwiseFunction::SquaredHinge => [InputFill::Uniform(len, -2.0, 2.0), signs(0.0)],
+        PointwiseFunction::BinaryCrossentropy => {
+            [InputFill::Uniform(len, -30.0, 30.0), InputFill::Uniform(len, 0.0, 1.0)]
+        }
+        PointwiseFunction::BinaryFocalCrossentropy => {
+            [InputFill::Uniform(len, -20.0, 20.0), InputFill::Uniform(len, 0.0, 1.0)]
+        }
+        _ => [InputFill::Normal(len), InputFill::Normal(len)],
     }
 }
 
-fn case(function: PointwiseFunction, params: Params, [predictions, targets]: [Fill; 2]) -> Case {
+fn case(function: PointwiseFunction, params: Params, [predictions, targets]: [InputFill; 2]) -> Case {
     let Params { rows, cols, positions, .. } = params;
     let weights = (0..index(rows / positions)).map(|sample| float((sample + 1) % 3) * 0.75).collect();
     Case::rows(format!("{function:?}, {rows} x {cols}, {positions} positions"), params.words(), rows, cols)
         .constant("LOSS", function.code())
         .input(predictions)
         .input(targets)
-        .input(Fill::Values(weights))
+        .input(InputFill::Values(weights))
         .output(index(2 * rows))
         .output(index(rows * cols))
 }
@@ -43,7 +47,7 @@ fn sized(function: PointwiseFunction, [rows, cols, positions]: [u32; 3]) -> Case
 fn ends(function: PointwiseFunction) -> Case {
     let predictions = vec![0.0, 1.0, -1.0, 0.75, 1.5, 40.0, 0.5, 2e-8];
     let targets = vec![0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0];
-    let pairs = [Fill::Values(predictions), Fill::Values(targets)];
+    let pairs = [InputFill::Values(predictions), InputFill::Values(targets)];
     let params = Params { smoothing: 0.0, gamma: 1.0, ..params([1, 8, 1], 1.0) };
     let pairs = if function == PointwiseFunction::Poisson { fills(function, 8) } else { pairs };
     case(function, params, pairs).labelled("ends")

@@ -1,7 +1,7 @@
 //! The sizes at which the steps are tested.
 
 use super::super::activation_functions::{Activation, Function, FunctionNumbers};
-use super::super::cases::{Case, Fill};
+use super::super::cases::{Case, InputFill};
 use super::super::rounding::index;
 use super::{NONE, Params};
 
@@ -83,17 +83,17 @@ fn len(factors: &[u32]) -> usize {
 
 fn forward(case: Case, p: &Params, widths: [u32; 3]) -> Case {
     let [part, bias, gates] = widths.map(|width| width * p.units);
-    case.input(Fill::Normal(len(&[p.rows, part])))
-        .input(Fill::Normal(index(bias)))
-        .input(Fill::Labels(len(&[p.rows, p.steps]), 2))
-        .in_place(Fill::Normal(len(&[p.rows, p.steps, gates])))
-        .in_place(Fill::Normal(len(&[p.rows, p.steps, p.units])))
-        .in_place(Fill::Normal(len(&[p.rows, p.units])))
+    case.input(InputFill::Normal(len(&[p.rows, part])))
+        .input(InputFill::Normal(index(bias)))
+        .input(InputFill::Labels(len(&[p.rows, p.steps]), 2))
+        .in_place(InputFill::Normal(len(&[p.rows, p.steps, gates])))
+        .in_place(InputFill::Normal(len(&[p.rows, p.steps, p.units])))
+        .in_place(InputFill::Normal(len(&[p.rows, p.units])))
         .output(len(&[p.rows, p.y_stride]))
 }
 
 pub(super) fn forward_lstm() -> Vec<Case> {
-    each(|case, p| forward(case, p, [4, 4, 4]).in_place(Fill::Normal(len(&[p.rows, p.steps, p.units]))))
+    each(|case, p| forward(case, p, [4, 4, 4]).in_place(InputFill::Normal(len(&[p.rows, p.steps, p.units]))))
 }
 
 pub(super) fn forward_gru() -> Vec<Case> {
@@ -107,27 +107,27 @@ pub(super) fn forward_simple() -> Vec<Case> {
     cases
 }
 
-fn backward(case: Case, p: &Params, before: Fill, gates: u32) -> Case {
+fn backward(case: Case, p: &Params, before: InputFill, gates: u32) -> Case {
     // Like what forward leaves: between 0 and 1.
-    case.input(Fill::Normal(len(&[p.rows, p.units])))
-        .input(Fill::Normal(len(&[p.rows, p.y_stride])))
-        .input(Fill::Labels(len(&[p.rows, p.steps]), 2))
+    case.input(InputFill::Normal(len(&[p.rows, p.units])))
+        .input(InputFill::Normal(len(&[p.rows, p.y_stride])))
+        .input(InputFill::Labels(len(&[p.rows, p.steps]), 2))
         .input(before)
-        .in_place(Fill::Uniform(len(&[p.rows, p.steps, gates * p.units]), 0.0, 1.0))
-        .in_place(Fill::Normal(len(&[p.rows, p.units])))
+        .in_place(InputFill::Uniform(len(&[p.rows, p.steps, gates * p.units]), 0.0, 1.0))
+        .in_place(InputFill::Normal(len(&[p.rows, p.units])))
 }
 
 pub(super) fn backward_lstm() -> Vec<Case> {
     each(|case, p| {
-        let cells = Fill::Normal(len(&[p.rows, p.steps, p.units]));
-        backward(case, p, cells, 4).in_place(Fill::Normal(len(&[p.rows, p.units])))
+        let cells = InputFill::Normal(len(&[p.rows, p.steps, p.units]));
+        backward(case, p, cells, 4).in_place(InputFill::Normal(len(&[p.rows, p.units])))
     })
 }
 
 pub(super) fn backward_gru() -> Vec<Case> {
-    each(|case, p| backward(case, p, Fill::Normal(len(&[p.rows, p.steps, p.units])), 6))
+    each(|case, p| backward(case, p, InputFill::Normal(len(&[p.rows, p.steps, p.units])), 6))
 }
 
 pub(super) fn backward_simple() -> Vec<Case> {
-    each(|case, p| backward(case, p, Fill::Uniform(len(&[p.rows, p.steps, p.units]), 0.0, 1.0), 1))
+    each(|case, p| backward(case, p, InputFill::Uniform(len(&[p.rows, p.steps, p.units]), 0.0, 1.0), 1))
 }
