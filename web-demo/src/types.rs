@@ -6,8 +6,9 @@ use ts_rs::TS;
 
 /// Kind of an adapter. A GPU of unknown kind is a `virtual_gpu`; `software` computes on the processor (SwiftShader).
 #[derive(Serialize, Deserialize, TS)]
+#[ts(rename = "Kind")]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum AdapterKind {
     DiscreteGpu,
     IntegratedGpu,
     VirtualGpu,
@@ -23,7 +24,7 @@ pub struct Info {
     /// As the browser describes it, or the crate's name of the CPU adapter.
     name: String,
     /// Kind of the adapter.
-    kind: Kind,
+    kind: AdapterKind,
     /// `webgpu`, or `host` for the CPU adapter.
     backend: String,
     /// Vendor and architecture, if the browser gives them; may be empty.
@@ -116,7 +117,8 @@ pub struct EpochLog {
 
 /// A number of adapters, and what they do together.
 #[derive(Serialize, Deserialize, TS)]
-struct Point {
+#[ts(rename = "Point")]
+struct ReportPoint {
     /// Number of adapters.
     n_adapters: usize,
     /// Rows of a batch.
@@ -142,15 +144,16 @@ pub struct Report {
     /// Names in the order in which they join: of a prediction, the fastest first.
     adapters: Vec<String>,
     /// Points with the same batch for any number of adapters.
-    strong: Vec<Point>,
+    strong: Vec<ReportPoint>,
     /// Points with as many times the batch as there are adapters.
-    weak: Vec<Point>,
+    weak: Vec<ReportPoint>,
 }
 
 /// Kind of a measurement's part.
 #[derive(Serialize, Deserialize, TS)]
+#[ts(rename = "Scaling")]
 #[serde(rename_all = "snake_case")]
-enum Scaling {
+enum PartKind {
     Alone,
     Strong,
     Weak,
@@ -160,7 +163,7 @@ enum Scaling {
 #[derive(Serialize, Deserialize, TS)]
 pub struct Part {
     /// Whether the batch is constant or grows.
-    scaling: Scaling,
+    scaling: PartKind,
     /// Number of adapters; for adapters alone, the index.
     n_adapters: usize,
     /// Number of finished parts.
@@ -209,7 +212,8 @@ pub struct StageSpec {
 
 /// A stage of a network.
 #[derive(Serialize, Deserialize, TS)]
-struct StagePoint {
+#[ts(rename = "StagePoint")]
+struct NetworkStage {
     /// Its first and last layer.
     layers: String,
     /// Names of its adapters.
@@ -232,7 +236,7 @@ pub struct StagedReport {
     /// Rows a second.
     rows_per_s: f64,
     /// The stages, in order.
-    stages: Vec<StagePoint>,
+    stages: Vec<NetworkStage>,
 }
 
 /// Kind of work in a simulated step.
