@@ -12,7 +12,7 @@ use manyhands::model::Objective;
 use manyhands::processes::Group;
 use manyhands::scheduler::split::SplitMode;
 use manyhands::scheduler::timeline::{Activity, Lane, Span, Tracing};
-use manyhands::scheduler::{CpuFallback, DataWait, Finished, NextStep, Scheduler, ShardReport, Step, Steps};
+use manyhands::scheduler::{CpuFallback, DataWait, Finished, NextStep, Scheduler, ShardReport, Step, StepSource};
 use manyhands_engine::adapters::{self, Info, Opener, Throttles};
 use manyhands_engine::error::{Error, Result};
 use manyhands_engine::plan::{BatchStatistics, GradientCompression, Pass, Work};
@@ -303,7 +303,7 @@ impl Opening {
 }
 
 /// The steps of a turn.
-struct Timed<'a> {
+struct TurnSteps<'a> {
     runtime: &'a dyn Runtime,
     next: &'a mut u64,
     /// Steps that have not begun.
@@ -311,7 +311,7 @@ struct Timed<'a> {
     source: &'a mut Source,
 }
 
-impl Steps for Timed<'_> {
+impl StepSource for TurnSteps<'_> {
     #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^24 rows")]
     async fn next(&mut self, _: usize) -> Result<Option<NextStep>> {
         if *self.left == 0 {
@@ -352,7 +352,7 @@ impl BenchRig {
         let (mut tried, mut counted_ms) = (tiles_tried(), 0.0);
         self.mark(self.runtime.now_ms());
         loop {
-            let mut steps = Timed { runtime: &*self.runtime, next: &mut self.next, left: &mut left, source };
+            let mut steps = TurnSteps { runtime: &*self.runtime, next: &mut self.next, left: &mut left, source };
             let Some(finished) = self.scheduler.advance(&mut steps).await? else { return Ok(()) };
             let sample = self.sample(finished)?;
             if std::mem::replace(&mut tried, tiles_tried()) != tried {

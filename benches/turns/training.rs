@@ -3,7 +3,7 @@
 use manyhands::SplitMode;
 use manyhands::adapters::Info;
 use manyhands::data::Batch;
-use manyhands::scheduler::{DataWait, Finished, NextStep, Scheduler, Step, Steps};
+use manyhands::scheduler::{DataWait, Finished, NextStep, Scheduler, Step, StepSource};
 use manyhands_bench::rig::{BenchRig, RigAdapter};
 use manyhands_bench::workloads::{self, Workload};
 use manyhands_engine::adapters::gpu::tiles_tried;
@@ -87,7 +87,7 @@ struct Same<'a> {
     left: u32,
 }
 
-impl Steps for Same<'_> {
+impl StepSource for Same<'_> {
     async fn next(&mut self, _: usize) -> manyhands::Result<Option<NextStep>> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         let next = NextStep::whole(self.batch.clone(), self.step.clone(), DataWait::default())?;

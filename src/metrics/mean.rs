@@ -79,7 +79,7 @@ mean! {
 
 mean! {
     /// Mean of `|output - target|`, beside a loss that does not tell it: else it is [`Metric::MeanAbsoluteError`](super::Metric).
-    MeanAbsoluteErrorOf {}, "mean_absolute_error", Min, |position| of_columns(position, Function::AbsoluteError)
+    MeanAbsoluteErrorOf {}, "mean_absolute_error", Min, |position| of_columns(position, PointwiseFunction::AbsoluteError)
 }
 
 mean! {

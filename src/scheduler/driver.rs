@@ -35,7 +35,7 @@ impl NextStep {
 }
 
 /// Source of training steps.
-pub trait Steps {
+pub trait StepSource {
     /// The next step, behind `ahead` others that are in flight: none of those is known to be applied. `None` if there is no other
     /// step, or it must begin after the end of those.
     ///
@@ -51,7 +51,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// If a batch can't be read, or no adapter is left. Then no step is in flight.
-    pub async fn advance(&mut self, steps: &mut impl Steps) -> Result<Option<Finished>> {
+    pub async fn advance(&mut self, steps: &mut impl StepSource) -> Result<Option<Finished>> {
         self.begin(steps).await?;
         self.finish().await
     }
@@ -60,7 +60,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// If the batch of the next step can't be read, and none is in flight.
-    pub async fn begin(&mut self, steps: &mut impl Steps) -> Result<()> {
+    pub async fn begin(&mut self, steps: &mut impl StepSource) -> Result<()> {
         while self.wants_step() {
             let ahead = self.in_flight.steps.len();
             match steps.next(ahead).await {

@@ -60,7 +60,7 @@ use self::timeline::{Activity, Timeline};
 pub(crate) use self::all_reduce::PIECE;
 pub use self::all_reduce::{AllReduce, pieces};
 pub use self::builder::Builder;
-pub use self::driver::{NextStep, Steps};
+pub use self::driver::{NextStep, StepSource};
 pub use self::in_flight::{DataWait, Finished, FinishedStep};
 pub(crate) use self::partition::min_rows as fewest_rows;
 pub(crate) use self::placement::{Division, Placed, Placer};

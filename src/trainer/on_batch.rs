@@ -6,12 +6,12 @@ use super::batch_check::Remake;
 use super::meter::Whole;
 use super::needs::Needs;
 use super::snapshots::SNAPSHOT_STEPS;
-use super::steps::Numbers;
+use super::steps::StepNumbers;
 use super::{AsyncTrainer, BatchCheck, CheckedBatch, Meter, StepLog, Trainer, Values};
 use crate::data::Batch;
 use crate::error::{Error, Result};
 use crate::scheduler::timeline::Tracing;
-use crate::scheduler::{DataWait, NextStep, Scheduler, Steps, TrainingState};
+use crate::scheduler::{DataWait, NextStep, Scheduler, StepSource, TrainingState};
 
 /// Bytes of kept batches above which the host copies the state. They are kept until the host has a copy of the state
 /// after them.
@@ -31,13 +31,13 @@ pub(super) struct Brought {
 
 /// The steps on a caller's batches.
 struct BroughtSteps<'a> {
-    numbers: Numbers<'a>,
+    numbers: StepNumbers<'a>,
     brought: &'a mut Brought,
     /// Whether only steps begin that were reported already: after a rewind they run again.
     is_again: bool,
 }
 
-impl Steps for BroughtSteps<'_> {
+impl StepSource for BroughtSteps<'_> {
     async fn next(&mut self, ahead: usize) -> Result<Option<NextStep>> {
         let number = self.numbers.of(ahead);
         if ahead > 0 && !(self.numbers.may_run_ahead(number) && self.brought.bytes() <= MOST_KEPT_BYTES) {
@@ -61,19 +61,19 @@ impl Steps for BroughtSteps<'_> {
 struct Kept {
     /// Number of its step, counted from 0.
     step: u64,
-    values: Source,
+    values: KeptValues,
     learning_rate: f32,
     /// Whether the caller has its log.
     is_reported: bool,
 }
 
 /// The origin of a batch's values.
-enum Source {
+enum KeptValues {
     Held(Batch, Option<Remake>),
     Remade(Remake),
 }
 
-impl Source {
+impl KeptValues {
     fn batch(&self) -> Result<Batch> {
         match self {
             Self::Held(batch, _) => Ok(batch.clone()),
@@ -197,7 +197,7 @@ impl AsyncTrainer<'_> {
         let next = self.trainer.brought.batches.back().map_or(self.trainer.progress.step, |last| last.step + 1);
         self.trainer.brought.batches.push_back(Kept {
             step: next,
-            values: Source::Held(batch, remake),
+            values: KeptValues::Held(batch, remake),
             learning_rate: self.trainer.progress.learning_rate,
             is_reported: false,
         });
@@ -308,7 +308,7 @@ impl AsyncTrainer<'_> {
     fn brought_steps(&mut self, is_again: bool) -> Result<(&mut Scheduler, BroughtSteps<'_>)> {
         let Trainer { model, compile, adapters, progress, snapshot, brought, .. } = &mut *self.trainer;
         brought.is_wanted = false;
-        let numbers = Numbers { model, compile, progress, copied: snapshot.as_ref() };
+        let numbers = StepNumbers { model, compile, progress, copied: snapshot.as_ref() };
         Ok((adapters.scheduler()?, BroughtSteps { numbers, brought, is_again }))
     }
 

@@ -10,12 +10,12 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::processes::Group;
 use crate::runtime::Runtime;
-use crate::scheduler::{DataWait, Finished, FinishedStep, NextStep, Part, ShardReport, Step, StepReport, Steps};
+use crate::scheduler::{DataWait, Finished, FinishedStep, NextStep, Part, ShardReport, Step, StepReport, StepSource};
 use crate::size::power_of_two;
 use crate::timing::per_second;
 
 /// Numbers of the steps to come.
-pub(super) struct Numbers<'a> {
+pub(super) struct StepNumbers<'a> {
     pub(super) model: &'a Model,
     pub(super) compile: &'a Compile,
     pub(super) progress: &'a Progress,
@@ -23,7 +23,7 @@ pub(super) struct Numbers<'a> {
     pub(super) copied: Option<&'a Progress>,
 }
 
-impl Numbers<'_> {
+impl StepNumbers<'_> {
     /// Number of the step behind `ahead` others in flight, counted from 0.
     pub(super) fn of(&self, ahead: usize) -> u64 {
         self.progress.step + ahead as u64
@@ -50,7 +50,7 @@ impl Numbers<'_> {
 
 /// The steps of an epoch on the batches of a loader.
 struct EpochSteps<'a> {
-    numbers: Numbers<'a>,
+    numbers: StepNumbers<'a>,
     loader: &'a mut Loader,
     share: &'a mut Share,
     group: &'a Group,
@@ -59,9 +59,9 @@ struct EpochSteps<'a> {
     is_free: &'a dyn Fn(u64) -> bool,
 }
 
-impl Steps for EpochSteps<'_> {
+impl StepSource for EpochSteps<'_> {
     async fn next(&mut self, ahead: usize) -> Result<Option<NextStep>> {
-        let Numbers { model, compile, progress, .. } = self.numbers;
+        let StepNumbers { model, compile, progress, .. } = self.numbers;
         let number = self.numbers.of(ahead);
         if ahead > 0 && !(self.numbers.may_run_ahead(number) && (self.is_free)(number)) {
             return Ok(None);
@@ -98,7 +98,7 @@ impl AsyncTrainer<'_> {
         loop {
             let Trainer { model, compile, adapters, progress, snapshot, share, .. } = &mut *self.trainer;
             let (group, runtime) = (adapters.group.clone(), adapters.runtime.clone());
-            let numbers = Numbers { model, compile, progress, copied: snapshot.as_ref() };
+            let numbers = StepNumbers { model, compile, progress, copied: snapshot.as_ref() };
             let mut steps =
                 EpochSteps { numbers, loader: &mut *loader, share, group: &group, runtime: &*runtime, is_free };
             let Some(finished) = adapters.scheduler()?.advance(&mut steps).await? else {

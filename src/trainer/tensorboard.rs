@@ -31,12 +31,12 @@ pub struct TensorBoard {
     train: Option<Events>,
     validation: Option<Events>,
     /// Sums over the epoch at hand.
-    adapters: Vec<Sums>,
+    adapters: Vec<EpochSums>,
     steps: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Sums {
+struct EpochSums {
     name: String,
     rows: u64,
     ms: f64,
@@ -82,7 +82,7 @@ impl TensorBoard {
         numbers[0].push(("epoch_samples_per_s".into(), end.log.samples_per_s));
         let rows: u64 = self.adapters.iter().map(|adapter| adapter.rows).sum();
         let steps = std::mem::take(&mut self.steps);
-        for (idx, Sums { name, rows: own, ms }) in self.adapters.drain(..).enumerate() {
+        for (idx, EpochSums { name, rows: own, ms }) in self.adapters.drain(..).enumerate() {
             numbers[0].push((format!("adapters/{idx} {name}/share"), ratio(own, rows)));
             numbers[0].push((format!("adapters/{idx} {name}/ms"), ms * ratio(1, steps)));
         }
@@ -99,7 +99,7 @@ impl Callback for TensorBoard {
     fn on_step(&mut self, log: &StepLog) -> Result<()> {
         for AdapterLog { adapter, name, rows, ms, .. } in &log.adapters {
             if *adapter >= self.adapters.len() {
-                self.adapters.resize(adapter + 1, Sums::default());
+                self.adapters.resize(adapter + 1, EpochSums::default());
             }
             let sums = &mut self.adapters[*adapter];
             sums.name.clone_from(name);
