@@ -271,7 +271,7 @@ class _Writer:
     def _shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape[1:])
 
-    def _try(self, step: Step) -> bool:
+    def _try(self, step: Step, most: int = _LARGEST) -> bool:
         objects = dict(self.objects)
         try:
             for line in step.lines():
@@ -280,7 +280,7 @@ class _Writer:
             return False
         tensor = objects[step.tensor]
         shape = tuple(tensor.shape[1:])
-        if not 1 <= len(shape) <= 3 or None in shape or min(shape) < 1 or np.prod(shape) > _LARGEST:
+        if not 1 <= len(shape) <= 3 or None in shape or min(shape) < 1 or np.prod(shape) > most:
             return False
         if step.layer:
             self.objects[step.layer] = objects[step.layer]
@@ -294,9 +294,9 @@ class _Writer:
         return [name for name in self.tensors if name not in read]
 
     def add(self, code: str, reads: Sequence[str], how: str = "one", name: str = "") -> str:
-        """Adds a layer that fits."""
+        """Adds a layer that fits, also one that joins several large tensors."""
         step = Step(f"t{len(self.steps)}", name or f"end_{len(self.steps)}", code, how, tuple(reads))
-        if not self._try(step):
+        if not self._try(step, most=8 * _LARGEST):
             raise AssertionError(f"{code} does not fit {reads}")
         return step.tensor
 
