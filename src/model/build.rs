@@ -557,9 +557,6 @@ pub(super) fn zero_weights(layout: &Layout) -> Result<Weights> {
     Ok(Weights { parameters, statistics: zeros(layout.statistics_len)? })
 }
 
-/// Bytes for which the system is not asked how many are free.
-const LITTLE: u64 = 64 << 20;
-
 /// Zeros, or an error if memory does not suffice.
 fn zeros(len: u64) -> Result<Vec<f32>> {
     let refuse = || {
@@ -569,9 +566,7 @@ fn zeros(len: u64) -> Result<Vec<f32>> {
             "make its layers smaller, or run it on a machine with more memory",
         )
     };
-    // Linux promises more than it has.
-    let bytes = len.saturating_mul(F32_BYTES);
-    if bytes > LITTLE && runtime::free_memory().is_some_and(|free| bytes > free) {
+    if runtime::free_if_below(len.saturating_mul(F32_BYTES)).is_some() {
         return Err(refuse());
     }
     let len = usize::try_from(len).map_err(|_| refuse())?;

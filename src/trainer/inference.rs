@@ -177,7 +177,7 @@ pub fn check_outputs(model: &Model, rows: usize) -> Result<()> {
 fn check_room(shapes: &[Shape], rows: usize) -> Result<()> {
     let values = shapes.iter().fold(0_u64, |sum, shape| sum.saturating_add(shape.len() as u64));
     let needed = values.saturating_mul(rows as u64).saturating_mul(F32_BYTES);
-    match runtime::free_memory().filter(|free| needed > *free) {
+    match runtime::free_if_below(needed) {
         None => Ok(()),
         Some(free) => Err(Error::new(
             ErrorKind::OutOfMemory,

@@ -51,9 +51,16 @@ pub trait Runtime: Send + Sync {
     fn settle(&self, _last_words: LocalTask) {}
 }
 
-/// Bytes of memory that the system can still give, where it says: under Linux. Elsewhere an allocation itself fails; Linux promises more
-/// than it has, and ends the program that takes it.
-pub fn free_memory() -> Option<u64> {
+/// Bytes for which the system is not asked how many are free.
+const LITTLE: u64 = 64 << 20;
+
+/// Bytes of memory that the system can still give, if it has fewer than `needed`. It says so under Linux, which promises more than it has,
+/// and ends the program that takes it; elsewhere an allocation itself fails.
+pub fn free_if_below(needed: u64) -> Option<u64> {
+    if needed <= LITTLE { None } else { free_memory().filter(|free| needed > *free) }
+}
+
+fn free_memory() -> Option<u64> {
     let text = if cfg!(target_os = "linux") { std::fs::read_to_string("/proc/meminfo").ok()? } else { return None };
     let free = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = free.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -8,18 +8,12 @@ use crate::plan::{BufferId, Dispatch, Length, Pass, Plan, Role, Scalars, View};
 use crate::runtime;
 use crate::shown::bytes;
 
-/// Bytes for which the system is not asked how many are free.
-const LITTLE: u64 = 64 << 20;
-
 /// Checks that the system has so many bytes, where it says.
 ///
 /// # Errors
 /// If not: what is needed, and what is there.
 pub(super) fn check_free(needed: u64) -> Result<(), String> {
-    if needed <= LITTLE {
-        return Ok(());
-    }
-    match runtime::free_memory().filter(|free| needed > *free) {
+    match runtime::free_if_below(needed) {
         None => Ok(()),
         Some(free) => Err(format!("needs {}, but the system has {} free", bytes(needed), bytes(free))),
     }
