@@ -112,35 +112,31 @@ pub struct Inputs {
     pub names: Option<Vec<String>>,
 }
 
+/// The settings of a type behind a [`DataConfig`], borrowed as it is.
+macro_rules! format_of {
+    ($config:expr) => {
+        match $config {
+            DataConfig::Digits(format) => format,
+            DataConfig::Idx(format) => format,
+            DataConfig::IdxFiles(format) => format,
+            DataConfig::Cifar10(format) => format,
+            DataConfig::Csv(format) => format,
+            DataConfig::ImageFolder(format) => format,
+            DataConfig::Npy(format) => format,
+            DataConfig::Npz(format) => format,
+            DataConfig::Text(format) => format,
+            DataConfig::Synthetic(format) => format,
+        }
+    };
+}
+
 impl DataConfig {
     fn format(&self) -> &dyn DataFormat {
-        match self {
-            Self::Digits(format) => format,
-            Self::Idx(format) => format,
-            Self::IdxFiles(format) => format,
-            Self::Cifar10(format) => format,
-            Self::Csv(format) => format,
-            Self::ImageFolder(format) => format,
-            Self::Npy(format) => format,
-            Self::Npz(format) => format,
-            Self::Text(format) => format,
-            Self::Synthetic(format) => format,
-        }
+        format_of!(self)
     }
 
     fn format_mut(&mut self) -> &mut dyn DataFormat {
-        match self {
-            Self::Digits(format) => format,
-            Self::Idx(format) => format,
-            Self::IdxFiles(format) => format,
-            Self::Cifar10(format) => format,
-            Self::Csv(format) => format,
-            Self::ImageFolder(format) => format,
-            Self::Npy(format) => format,
-            Self::Npz(format) => format,
-            Self::Text(format) => format,
-            Self::Synthetic(format) => format,
-        }
+        format_of!(self)
     }
 
     /// Reads or lists the data. Paths that are not absolute start at the current folder.
