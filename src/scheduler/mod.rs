@@ -4,10 +4,10 @@
 //!
 //! Nothing in a step depends on which adapter finishes first: values are combined in the order of the rows.
 //!
-//! `driver.rs` is the loop of training, `step.rs` one of its steps from top to bottom. Its parts: `rig/` (the adapters), `partition.rs` with `split/` and
-//! `selection.rs` (rows of each adapter), `round.rs` (a pass over all shards), `open_runs.rs` (silence, failure and abandoned
-//! runs of any pass), `state/` (weights, update, broadcast), `in_flight.rs` (steps in flight), `recovery.rs` (when no adapter is
-//! left).
+//! `driver.rs` is the loop of training, `step.rs` one of its steps from top to bottom. Its parts: `rig/` (the adapters),
+//! `partition.rs` with `split/` and `selection.rs` (rows of each adapter), `round.rs` (a pass over all shards), `open_runs.rs`
+//! (silence, failure and abandoned runs of any pass), `state/` (weights, update, broadcast), `in_flight.rs` (steps in flight),
+//! `recovery.rs` (when no adapter is left).
 
 // Other files: `builder.rs` opens a scheduler; `calibration.rs`, `shards.rs`: the first split, and the rows of one; `placement.rs`,
 // `pipeline.rs`, `teams.rs`: layers in stages; `combine.rs`: values that shards wait for; `processes.rs`, `all_reduce.rs`: exchange with
@@ -152,7 +152,7 @@ pub struct StepReport {
     /// False if a gradient was not finite: nothing was updated.
     pub is_applied: bool,
     /// Whether nothing was updated because the step began before it was known that the one before it was not applied.
-    pub is_void: bool,
+    pub(super) is_void: bool,
     /// Penalties of the parameters before the step.
     pub penalty: f64,
     /// Each adapter's part.

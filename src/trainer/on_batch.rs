@@ -29,12 +29,20 @@ pub(super) struct Brought {
     is_wanted: bool,
 }
 
+/// Steps on a caller's batches that may begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// Each whose batch is there.
+    All,
+    /// Steps that were reported already: after a rewind they run again.
+    Again,
+}
+
 /// The steps on a caller's batches.
 struct BroughtSteps<'a> {
     numbers: StepNumbers<'a>,
     brought: &'a mut Brought,
-    /// Whether only steps begin that were reported already: after a rewind they run again.
-    is_again: bool,
+    begun: Begun,
 }
 
 impl StepSource for BroughtSteps<'_> {
@@ -47,7 +55,7 @@ impl StepSource for BroughtSteps<'_> {
             self.brought.is_wanted = true;
             return Ok(None);
         };
-        if self.is_again && !kept.is_reported {
+        if self.begun == Begun::Again && !kept.is_reported {
             return Ok(None);
         }
         let batch = kept.values.batch()?;
@@ -268,7 +276,7 @@ impl AsyncTrainer<'_> {
             if let Some(log) = self.trainer.brought.ended.pop_front() {
                 return Ok(log);
             }
-            if !self.trainer.brought.is_waiting() || !self.advance_brought(false).await? {
+            if !self.trainer.brought.is_waiting() || !self.advance_brought(Begun::All).await? {
                 let problem = "needs a batch in flight, but there is none";
                 return Err(Error::setting("a training step to end", problem, "call `begin_on_batch` first"));
             }
@@ -278,17 +286,17 @@ impl AsyncTrainer<'_> {
     /// Begins the steps that may run now, without waiting for their end.
     async fn begin_brought(&mut self) -> Result<()> {
         self.copy_if_due().await?;
-        let (scheduler, mut steps) = self.brought_steps(false)?;
+        let (scheduler, mut steps) = self.brought_steps(Begun::All)?;
         scheduler.begin(&mut steps).await
     }
 
     /// Ends the oldest step in flight, after a begin of those that may run beside it; false if there is none. Its log is kept, unless
     /// the caller has it already.
-    async fn advance_brought(&mut self, is_again: bool) -> Result<bool> {
-        if !is_again {
+    async fn advance_brought(&mut self, begun: Begun) -> Result<bool> {
+        if begun == Begun::All {
             self.copy_if_due().await?;
         }
-        let (scheduler, mut steps) = self.brought_steps(is_again)?;
+        let (scheduler, mut steps) = self.brought_steps(begun)?;
         let Some(finished) = scheduler.advance(&mut steps).await? else { return Ok(false) };
         let step = self.trainer.progress.step;
         self.trainer.progress.meter = self.trainer.brought.meter.clone();
@@ -305,11 +313,11 @@ impl AsyncTrainer<'_> {
         Ok(true)
     }
 
-    fn brought_steps(&mut self, is_again: bool) -> Result<(&mut Scheduler, BroughtSteps<'_>)> {
+    fn brought_steps(&mut self, begun: Begun) -> Result<(&mut Scheduler, BroughtSteps<'_>)> {
         let Trainer { model, compile, adapters, progress, snapshot, brought, .. } = &mut *self.trainer;
         brought.is_wanted = false;
         let numbers = StepNumbers { model, compile, progress, copied: snapshot.as_ref() };
-        Ok((adapters.scheduler()?, BroughtSteps { numbers, brought, is_again }))
+        Ok((adapters.scheduler()?, BroughtSteps { numbers, brought, begun }))
     }
 
     /// Copies the state to the host between two steps if the last copy is old, and drops the batches of steps before the copy.
@@ -334,7 +342,7 @@ impl<'a> AsyncTrainer<'a> {
     /// If they live on an adapter that was lost.
     pub async fn current_state(mut self) -> Result<&'a TrainingState> {
         loop {
-            while self.trainer.adapters.if_open().is_some() && self.advance_brought(true).await? {}
+            while self.trainer.adapters.if_open().is_some() && self.advance_brought(Begun::Again).await? {}
             self.trainer.sync().await?;
             if !self.trainer.brought.is_reported(self.trainer.progress.step) {
                 return Ok(self.trainer.adapters.state());

@@ -92,14 +92,9 @@ impl Share {
         Some(Arc::new(move |rows| shares.range(rows)))
     }
 
-    /// Tells the next [`changed_part`](Self::changed_part) that its loader has no part yet.
+    /// Tells the next [`divide`](Self::divide) that its loader has no part yet.
     pub(super) fn renew(&mut self) {
         self.has_changed = true;
-    }
-
-    /// The rows of this process, if they are others than at the last call.
-    fn changed_part(&mut self) -> Option<Part> {
-        std::mem::take(&mut self.has_changed).then(|| self.part()).flatten()
     }
 
     /// Number of the first row of this process in a batch of so many.
@@ -145,7 +140,9 @@ impl Share {
 
     /// Gives a loader the rows of this process, if it has others than before.
     pub(super) fn divide(&mut self, loader: &mut Loader) {
-        self.changed_part().into_iter().for_each(|part| loader.set_part(part));
+        if std::mem::take(&mut self.has_changed) {
+            self.part().into_iter().for_each(|part| loader.set_part(part));
+        }
     }
 
     /// Ends a training step together with the other processes: merges the parts of a batch's numbers, and tells whether one was asked to
