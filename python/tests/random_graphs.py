@@ -81,6 +81,11 @@ class Output:
     #: Does a mask say which positions count?
     is_masked: bool = False
 
+    @property
+    def clips(self) -> bool:
+        """Does Keras clip the probabilities that the loss takes?"""
+        return "crossentropy" in self.loss.lower() and "from_logits=True" not in self.loss
+
 
 @dataclass(frozen=True)
 class Program:

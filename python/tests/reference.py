@@ -33,6 +33,8 @@ FACTOR = 16.0
 LEAST = 2.0**-20
 #: Relative movement of the truth up to which a program is compared.
 STEADY = 2e-4
+#: Probability below which the package and Keras may differ: Keras clips those of its cross-entropies at 1e-7 (python/README.md).
+CLIPPED = 1e-6
 #: Draws of the data until one is steady.
 DRAWS = 4
 #: Programs after which a process forgets what it has compiled: some 50 MB each.
@@ -121,13 +123,18 @@ class Truth:
     result: Result
     moves: Numbers
 
-    def problem(self) -> str | None:
-        """What is no number, or moves too far to be compared."""
+    def problem(self, program: Program) -> str | None:
+        """What is no number, moves too far to be compared, or is clipped by Keras alone."""
         for name, value in self.result.numbers.items():
             if not np.all(np.isfinite(value)):
                 return f"{name} is not finite"
             if self.moves[name] > STEADY * _size(value):
                 return f"{name} jumps"
+        outputs = [idx for idx, output in enumerate(program.outputs) if output.clips]
+        for name in (f"predict {when} {idx}" for idx in outputs for when in ("before", "after")):
+            found = self.result.numbers.get(name, np.float64(0.5))
+            if np.min(found) < CLIPPED or np.max(found) > 1 - CLIPPED:
+                return f"{name} has a probability that Keras clips"
         return None
 
 
@@ -228,7 +235,7 @@ def _judge_draw(program: Program, rigs: list[str], begun: Future[Truth]) -> Verd
         expected = begun.result()
     except Exception as error:  # noqa: BLE001, any error of Keras says that it doesn't take the program
         return Verdict("invalid", f"{type(error).__name__}: {error}")
-    if problem := expected.problem():
+    if problem := expected.problem(program):
         return Verdict("unsteady", problem)
     for rig in rigs:
         model, data = built(program)
