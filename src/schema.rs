@@ -156,6 +156,7 @@ impl Encoding {
 
 /// Treatment of missing fields of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
     /// A missing input counts as the mean of its column, or as its most frequent value; an element more says that it is
@@ -168,6 +169,7 @@ pub enum Missing {
 
 /// Targets of classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LabelMode {
     /// The index of the class: `[batch]`, for `SparseCategoricalCrossentropy`.

@@ -13,6 +13,7 @@ const RESERVED: [&str; 2] = ["", "[UNK]"];
 
 /// Tokens of a text, as `split` of Keras' `TextVectorization`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
     /// Words, which white space separates.
@@ -26,6 +27,7 @@ pub enum Split {
 
 /// Changes to a text before it is split, as `standardize` of Keras' `TextVectorization`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Standardize {
     /// Lower case, without ASCII punctuation. The default for words.
@@ -40,6 +42,7 @@ pub enum Standardize {
 
 /// Settings of the tokens that texts are split into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TokenSettings {
     /// Tokens: `whitespace` (words, the default) or `character`.

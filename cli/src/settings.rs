@@ -1,6 +1,8 @@
 //! Settings files: TOML with the tables `[data]`, `[model]`, `[loss]`, `[optimizer]`, `[schedule]`, `[training]`.
 
 mod as_run;
+#[cfg(test)]
+mod described;
 mod early_stopping;
 mod mistaken;
 
@@ -43,6 +45,7 @@ pub const OTHER_RATES_HELP: &str = "change its `values`, and leave out the rate"
 
 /// A whole settings file.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SettingsFile {
     #[serde(deserialize_with = "names::read_type")]
@@ -109,9 +112,10 @@ fn adam() -> Optimizer {
 
 /// The table `[training]`.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingTable {
-    /// Epochs of the run.
+    /// Epochs of the run, counted from its start.
     pub epochs: u64,
     /// Rows of a batch, over all adapters.
     pub batch_size: usize,
@@ -119,17 +123,19 @@ pub struct TrainingTable {
     pub seed: Option<u64>,
     /// Data on which each epoch is evaluated: `"test"`, `"none"`, or a part of the training rows, such as `0.1`: drawn
     /// by `seed`, the same part of each class.
+    #[cfg_attr(test, schemars(extend("default" = "test")))]
     validation: Validation,
     /// Adapters to train on: `"all"`, `"0,1"`, `"nvidia,cpu"`. Default: all GPUs, or the CPU if there is none.
     pub adapters: Option<String>,
-    /// Folder of the run: settings, log, checkpoints, report.
+    /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html`.
     pub run: Option<PathBuf>,
-    /// Most memory that the model may take on adapters: `"0=6GB, cpu=2GB"`. A number is a position in `adapters`, from
-    /// 0. Where a batch takes more, an adapter gets fewer rows; rows that fit nowhere run in pieces, as with
+    /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, by position, name or kind. Positions count in the order of
+    /// `adapters`, from 0. Where a batch takes more, an adapter gets fewer rows; rows that fit nowhere run in pieces, as with
     /// `micro_batches`.
     pub memory: Option<MemoryLimits>,
-    /// Split of each batch: `"learned"`, `"even"`, or proportions such as `"3:1"`.
+    /// Split of each batch: `learned` from speed, `even`, or proportions such as `3:1`.
     #[serde(deserialize_with = "split")]
+    #[cfg_attr(test, schemars(with = "String", extend("default" = "learned")))]
     pub split: SplitMode,
     /// Global norm above which gradients are scaled down.
     clip_norm: Option<f32>,
@@ -161,11 +167,12 @@ pub struct TrainingTable {
     augment: Vec<Augmentation>,
     /// Whether rows are shuffled in each epoch.
     pub shuffle: bool,
-    /// Threads that read data.
+    /// Threads that read data. Default: one for each core, at most 8.
+    #[cfg_attr(test, schemars(skip_serializing_if = "described::is_of_machine"))]
     pub workers: usize,
     /// Batches that are read ahead.
     pub prefetch: usize,
-    /// Metrics of the one output, or a list for each output.
+    /// Metrics of the one output, or a list for each output. Default: those of the loss.
     metrics: Metrics,
     /// Weights of the losses of several outputs.
     loss_weights: Vec<f32>,
@@ -452,22 +459,20 @@ impl SettingsFile {
 
 impl TrainingTable {
     fn check(&self, file: &str) -> Result<()> {
-        let who = |key: &str| format!("`{file}`, key `{key}`,");
+        let refuse = |key: &str, problem: &str, help: &str| {
+            Err(Error::setting(format!("`{file}`, key `{key}`,"), problem, help))
+        };
         if self.epochs == 0 {
-            return Err(Error::setting(who("epochs"), "needs at least 1, but is 0", "10 is a good first choice"));
+            return refuse("epochs", "needs at least 1, but is 0", "10 is a good first choice");
         }
         if self.micro_batches == 0 {
-            return Err(Error::setting(
-                who("micro_batches"),
-                "needs at least 1, but is 0",
-                "1 computes a batch at once",
-            ));
+            return refuse("micro_batches", "needs at least 1, but is 0", "1 computes a batch at once");
         }
         if self.process_timeout == 0 {
-            return Err(Error::setting(who("process_timeout"), "needs at least 1 second, but is 0", "600 is usual"));
+            return refuse("process_timeout", "needs at least 1 second, but is 0", "600 is usual");
         }
         if self.batch_size == 0 {
-            return Err(Error::setting(who("batch_size"), "needs at least 1, but is 0", "32 is a good first choice"));
+            return refuse("batch_size", "needs at least 1, but is 0", "32 is a good first choice");
         }
         Ok(())
     }
@@ -511,6 +516,7 @@ impl TrainingTable {
 }
 
 /// `model = "file.safetensors"`, or the table `[model]`.
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "described::PathOrTable"))]
 pub enum ModelSource {
     File(PathBuf),
     Layers(ModelConfig),
@@ -524,6 +530,7 @@ pub enum ModelSource {
 
 /// The table `[model]`.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ModelTable {
     /// A model file, whose layers with their weights stand before the new ones.
@@ -536,6 +543,7 @@ struct ModelTable {
     #[serde(default)]
     inputs: Vec<InputConfig>,
     /// The layers in order.
+    #[cfg_attr(test, schemars(with = "Vec<described::AnyLayer>"))]
     layers: Vec<LayerConfig>,
     /// Names of the outputs.
     #[serde(default)]
@@ -582,6 +590,7 @@ impl<'de> Deserialize<'de> for ModelSource {
 
 /// Data by which each epoch is evaluated.
 #[derive(Clone, Copy)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(schema_with = "described::validation"))]
 enum Validation {
     /// The test data, if there are any.
     Test,
@@ -617,6 +626,7 @@ impl<'de> Deserialize<'de> for Validation {
 }
 
 /// Metrics: of the one output, or of each.
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "Vec<described::OneOrEach>"))]
 enum Metrics {
     /// Default metrics of the losses.
     Default,

@@ -49,7 +49,7 @@ pub struct TrainArgs {
     /// Repeat the splits of another run from the log that it wrote with `--json`: gives the same bits.
     #[arg(long, value_name = "FILE", conflicts_with = "split")]
     split_from: Option<PathBuf>,
-    /// Train up to this epoch, counted from the start of the run.
+    /// Epochs of the run, counted from its start.
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
     /// Rows of a batch, over all adapters.

@@ -145,6 +145,19 @@ impl<T: ?Sized> fmt::Debug for Entry<T> {
     }
 }
 
+/// Declares the table of the kinds that can be read from a file, and, with the feature `schema`, that of their schemas.
+#[macro_export]
+macro_rules! table_of_kinds {
+    ($(#[$doc:meta])* $table:ident { $($type:ident => $kind:literal,)* }) => {
+        $(#[$doc])*
+        pub static $table: &[Entry] = &[$(entry::<$type>($kind),)*];
+
+        #[cfg(feature = "schema")]
+        pub(crate) const DESCRIBED: &[(&str, manyhands_engine::described::Describe)] =
+            &[$(($kind, |generator| generator.subschema_for::<$type>()),)*];
+    };
+}
+
 /// A shared `T`, or one that lives as long as the program: so that handles can be constants.
 pub enum SharedOrStatic<T: ?Sized + 'static> {
     /// Lives as long as the program.

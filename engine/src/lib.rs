@@ -6,10 +6,12 @@
 
 // Files: `adapters/`: what runs plans; `kernels/`: each kernel's bindings, twin, fast version and cases; `plan.rs`, `plan/`: all work as
 // data; `runtime/`: clock, threads and timers, where native and browser differ; `files/`: the one place that writes files; `error.rs`:
-// the error of all packages; `kind.rs`, `names.rs`: kinds by name; `shape.rs`, `size.rs`: shapes and sizes; `shown.rs`, `table.rs`:
-// texts and tables for people; `timing.rs`: medians and ratios.
+// the error of all packages; `kind.rs`, `names.rs`: kinds by name; `described.rs`: their schemas; `shape.rs`, `size.rs`: shapes and
+// sizes; `shown.rs`, `table.rs`: texts and tables for people; `timing.rs`: medians and ratios.
 
 pub mod adapters;
+#[cfg(feature = "schema")]
+pub mod described;
 pub mod error;
 pub mod files;
 #[cfg_attr(

@@ -223,6 +223,7 @@ pub enum Accumulation {
 /// Format of gradients that travel: from an adapter to the host, and between processes. The only adapter of the only process keeps
 /// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GradientCompression {
     /// 32-bit floats, as they were computed.
@@ -236,6 +237,7 @@ pub enum GradientCompression {
 
 /// Numbers with which training computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// 32-bit floats throughout.
@@ -249,6 +251,7 @@ pub enum Precision {
 
 /// Rows over which batch normalization takes mean and variance in training, if several adapters share a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BatchStatistics {
     /// Each adapter's own rows, but for layers that are `synchronized`: nothing waits, and the result depends on

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!(image.to_string(), "[batch, 8, 8, 1]");
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Shape(Vec<usize>);
 

@@ -23,6 +23,7 @@ const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// Channels of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "u8", into = "u8")]
 pub enum Channels {
     /// One channel: brightness.
@@ -62,6 +63,7 @@ impl TryFrom<u8> for Channels {
 
 /// Size and channels of every image after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ImageSettings {
     /// Height in pixels.

@@ -13,6 +13,7 @@ use crate::shape::Shape;
 
 /// An activation function, by its Keras name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `x`.
@@ -269,6 +270,7 @@ fn softmax_params(rec: &Recorder<'_>) -> (Shape, softmax::Record) {
 /// **Across adapters** nothing changes: each element stands alone (softmax: each row).
 /// Kept for backward: the output, or the input for `gelu`, `silu`, `hard_silu` and `mish`. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ActivationLayer {
     /// The function.
@@ -351,6 +353,7 @@ macro_rules! element_layer {
         ///
         /// **Across adapters** nothing changes: each element stands alone. Golden values: Keras 3.
         #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields, default)]
         pub struct $name { $($(#[$field_doc])* pub $field: $ty,)* }
 

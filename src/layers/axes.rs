@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+#[cfg(feature = "schema")]
+use manyhands_engine::described::one_or_many;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -10,6 +12,7 @@ use crate::shape::{Shape, elements};
 
 /// Axes of an input, in the count of Keras: `-1` is the last one, `[-2, -1]` are the last two, 0 is the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(schema_with = "one_or_many::<i32>"))]
 pub struct Axes(Vec<i32>);
 
 impl Default for Axes {

@@ -37,6 +37,7 @@ use crate::shape::Shape;
 /// Kept for backward: input and moments. Source: Ioffe & Szegedy 2015, arXiv:1502.03167; merging: Chan, Golub,
 /// LeVeque 1979. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchNormalization {
     /// Part of the old moving statistics that stays in each step.

@@ -15,6 +15,7 @@ use crate::shape::Shape;
 
 /// A recurrent layer, as another layer holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type")]
 pub enum RecurrentLayer {
     /// Long short-term memory.
@@ -66,6 +67,7 @@ impl RecurrentLayer {
 
 /// Merge of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MergeMode {
     /// Both side by side: features double.
@@ -92,6 +94,7 @@ pub enum MergeMode {
 /// for backward: gates and states of each step. Source: Schuster & Paliwal 1997, doi:10.1109/78.650093. Golden values:
 /// Keras 3.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Bidirectional {
     /// The recurrent layer: `{ type = "LSTM", units = 8 }`.

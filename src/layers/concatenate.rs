@@ -20,6 +20,7 @@ use crate::shape::{Shape, elements};
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Concatenate {
     /// The axis: 1 is the first after the batch, -1 the last.

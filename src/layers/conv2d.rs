@@ -40,6 +40,7 @@ const MOST_PHASES: usize = 65_535;
 /// assert_eq!(built.output.to_string(), "[batch, 26, 26, 32]");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Conv2D {
     /// Channels of the output.

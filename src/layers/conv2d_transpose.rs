@@ -45,6 +45,7 @@ use crate::shape::Shape;
 /// assert_eq!(built.output.to_string(), "[batch, 14, 14, 8]");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Conv2DTranspose {
     /// Channels of the output.

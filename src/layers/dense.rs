@@ -31,6 +31,7 @@ use crate::shape::{Shape, elements};
 /// assert_eq!(built.output.to_string(), "[batch, 10]");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Dense {
     /// Features of the output.

@@ -36,6 +36,7 @@ use crate::shape::{Shape, elements};
 /// assert_eq!(built.output.to_string(), "[batch, 26, 26, 16]");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DepthwiseConv2D {
     /// Height and width of the window.

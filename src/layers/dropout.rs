@@ -80,6 +80,7 @@ impl DroppedElements {
 /// node, row of the whole batch, element). Nothing is kept for backward: the mask is drawn again.
 /// Source: Srivastava et al. 2014, JMLR 15.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Dropout {
     /// Part of the elements that is dropped, in `[0, 1)`.
@@ -170,6 +171,7 @@ impl Layer for Dropout {
 /// node, row of the whole batch, channel). Nothing is kept for backward: the mask is drawn again.
 /// Source: Tompson et al. 2014, arXiv:1411.4280.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SpatialDropout2D {
     /// Part of the channels that is dropped, in `[0, 1)`.
@@ -221,6 +223,7 @@ impl Layer for SpatialDropout2D {
 /// **Across adapters** the same sample is dropped whatever the split: the key is (seed, training step, node, row of the
 /// whole batch). Nothing is kept for backward: the mask is drawn again. Source: Huang et al. 2016, arXiv:1603.09382.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StochasticDepth {
     /// Part of the rows that is dropped, in `[0, 1)`.

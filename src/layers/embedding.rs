@@ -47,6 +47,7 @@ const NAMES: [&str; 16] = [
 /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. The gradient adds the
 /// positions of an index in their order. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
     /// Number of whole numbers, from 0 on.

@@ -31,6 +31,7 @@ use crate::shape::{Shape, elements};
 /// assert_eq!(built.parameters[0].shape, [16]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupNormalization {
     /// Groups of channels, each as many; -1: a group for each channel.

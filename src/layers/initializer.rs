@@ -10,6 +10,7 @@ use crate::shape::elements;
 /// Fans are those of Keras: for `[in, out]` they are `in` and `out`; for `[kh, kw, in, out]` both are multiplied by
 /// `kh * kw`. Source: Glorot & Bengio 2010 (AISTATS); He et al. 2015, arXiv:1502.01852.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Initializer {
     /// Uniform in `±√(6 / (fan_in + fan_out))`.

@@ -29,6 +29,7 @@ use crate::shape::{Shape, elements};
 /// assert_eq!(built.parameters[0].shape, [64]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LayerNormalization {
     /// The last axis, or several last ones, over which mean and variance are taken.
@@ -135,6 +136,7 @@ impl Layer for LayerNormalization {
 /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. Kept for backward: input, and
 /// root mean square of each position. Source: Zhang & Sennrich 2019, arXiv:1910.07467. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RmsNormalization {
     /// The last axis, or several last ones, over which the mean is taken.

@@ -21,6 +21,7 @@ use crate::shape::Shape;
 /// Kept for backward: the input. Source: Touvron et al. 2021, arXiv:2103.17239. Golden values: Keras 3
 /// (`keras.applications.convnext`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LayerScale {
     /// Initial value of each factor.

@@ -50,6 +50,7 @@ pub enum MaskUse {
 /// where they name none, it is added for them. **Across adapters** nothing changes. It has no gradient. Golden values:
 /// closed form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeMask {
     /// Value of padded positions.
@@ -171,6 +172,7 @@ impl Layer for ComputeMask {
 ///
 /// **Across adapters** nothing changes. Kept for backward: the mask. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Masking {
     /// Value of padded positions.

@@ -198,6 +198,7 @@ macro_rules! merging_layer {
         ///
         /// **Across adapters** nothing changes: each row stands alone. Golden values: Keras 3.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct $name {}
 

@@ -49,6 +49,7 @@ const MOST_PAIRS: usize = 1 << 31;
 /// assert_eq!(built.output.to_string(), "[batch, 10, 64]");
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MultiHeadAttention {
     /// Number of heads.

@@ -34,6 +34,7 @@ fn record(rec: &mut Recorder<'_>, [relative, absolute]: [f32; 2], x: View, y: Vi
 /// **Across adapters** the same sample gets the same noise, up to rounding, whatever the split: its key is (seed, training
 /// step, node, row of the whole batch, element). Nothing is kept for backward.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GaussianNoise {
     /// Standard deviation of what is added, from 0 to 1.
@@ -97,6 +98,7 @@ impl Layer for GaussianNoise {
 /// step, node, row of the whole batch, element). Nothing is kept for backward: the numbers are drawn again.
 /// Source: Srivastava et al. 2014, JMLR 15, section 10.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GaussianDropout {
     /// Rate of the dropout of equal deviation, in `[0, 1)`.

@@ -24,6 +24,7 @@ use crate::shape::{Shape, elements};
 /// **Across adapters** nothing changes: each element stands alone, and the data are read once by the host.
 /// Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Normalization {
     /// Axes that have a mean of their own for each place; 1 is the first after the batch, -1 the last. None of them (`[]`):

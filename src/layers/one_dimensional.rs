@@ -56,6 +56,7 @@ fn too_short(window: usize, time: usize) -> Problem {
 
 /// Padding at the ends of a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Padding1D {
     /// Nothing: windows lie within the sequence.
@@ -79,6 +80,7 @@ pub enum Padding1D {
 /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows.
 /// Kept for backward: input and output (GELU: what stands before it). Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Conv1D {
     /// Channels of the output.
@@ -218,6 +220,7 @@ macro_rules! pooling_of_steps {
         ///
         /// **Across adapters** nothing changes. Golden values: Keras 3.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             /// Steps of the window.
@@ -287,6 +290,7 @@ macro_rules! pooling_of_all_steps {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $masking:expr, $sizes:expr, $forward:expr, $backward:expr, $onnx:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             /// Whether the axis of time is kept, with length 1.
@@ -378,6 +382,7 @@ fn ends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[usize; 2], D::Err
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ZeroPadding1D {
     /// `[before, after]`, or one number for both.
@@ -433,6 +438,7 @@ impl Layer for ZeroPadding1D {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Cropping1D {
     /// `[before, after]`, or one number for both.
@@ -494,6 +500,7 @@ impl Layer for Cropping1D {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UpSampling1D {
     /// Number of repetitions.

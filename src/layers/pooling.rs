@@ -43,6 +43,7 @@ macro_rules! window_pooling {
         ///
         /// **Across adapters** nothing changes. Golden values: Keras 3.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             /// Height and width of the window.
@@ -196,6 +197,7 @@ fn of_channels(inputs: &[Shape], keepdims: bool) -> Result<Built, Problem> {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct GlobalAveragePooling2D {
     /// Whether height and width are kept, with length 1.
@@ -270,6 +272,7 @@ impl Layer for GlobalAveragePooling2D {
 /// **Across adapters** nothing changes. Kept for backward: input, output, and how many positions have the largest value:
 /// they share the gradient. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct GlobalMaxPooling2D {
     /// Whether height and width are kept, with length 1.

@@ -34,6 +34,7 @@ fn sequence(inputs: &[Shape]) -> Result<[usize; 2], Problem> {
 /// **Across adapters** nothing changes: the gradient is a sum over rows. Nothing is kept for backward. Source:
 /// `KerasHub`'s layer of this name. Golden values: its definition in operations of Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PositionEmbedding {
     /// Most positions of a sequence.
@@ -111,6 +112,7 @@ impl Layer for PositionEmbedding {
 /// Vaswani et al. 2017, arXiv:1706.03762, 3.5; `KerasHub`'s layer of this name. Golden values: its definition in
 /// operations of Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct SinePositionEncoding {
     /// The longest wave, divided by 2π.

@@ -21,6 +21,7 @@ use crate::shape::Shape;
 /// **Across adapters** nothing changes: each row stands alone, the gradient of `alpha` is a sum over rows.
 /// Kept for backward: the input. Source: He et al. 2015, arXiv:1502.01852. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Prelu {
     /// Initial values of `alpha`.

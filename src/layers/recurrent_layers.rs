@@ -37,6 +37,7 @@ macro_rules! recurrent_layer {
         /// depends on (seed, training step, node, row of the whole batch, unit), and is the same at all steps. Kept for
         /// backward: gates and state of each step. Golden values: Keras 3.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct $name {
             /// Length of the state, which is the output.

@@ -24,6 +24,7 @@ use crate::names;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(schema_with = "described"))]
 pub struct Regularizer {
     /// Factor of the values' sizes.
     #[serde(skip_serializing_if = "is_zero", serialize_with = "shortest")]
@@ -31,6 +32,16 @@ pub struct Regularizer {
     /// Factor of the values' squares.
     #[serde(skip_serializing_if = "is_zero", serialize_with = "shortest")]
     pub l2: f32,
+}
+
+/// A name, or a table.
+#[cfg(feature = "schema")]
+fn described(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let factor = schemars::json_schema!({ "type": "number", "minimum": 0 });
+    schemars::json_schema!({ "anyOf": [
+        { "enum": ["l1", "l2", "l1_l2"] },
+        { "type": "object", "properties": { "l1": factor, "l2": factor }, "additionalProperties": false },
+    ] })
 }
 
 /// Keras' default for a factor.

@@ -115,6 +115,7 @@ pub(super) fn crop_onnx(form: &mut Form<'_>, sides: Sides) {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ZeroPadding2D {
     /// `[[top, bottom], [left, right]]`, `[height, width]` for the same on both sides, or one number for all.
@@ -171,6 +172,7 @@ impl Layer for ZeroPadding2D {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Cropping2D {
     /// `[[top, bottom], [left, right]]`, `[height, width]` for the same on both sides, or one number for all.
@@ -232,6 +234,7 @@ impl Layer for Cropping2D {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Permute {
     /// The input's axes in the order of the output's. The first axis after the batch is 1: `[2, 1]` swaps two.
@@ -321,6 +324,7 @@ impl Layer for Permute {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RepeatVector {
     /// Number of repetitions; at least 1.

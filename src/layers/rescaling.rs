@@ -21,6 +21,7 @@ use crate::shape::Shape;
 ///
 /// **Across adapters** nothing changes: each element stands alone. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rescaling {
     /// Factor, or one for each channel: 1 / 255 brings bytes between 0 and 1.

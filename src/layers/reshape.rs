@@ -12,6 +12,7 @@ use crate::shape::Shape;
 ///
 /// **Across adapters** nothing changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reshape {
     /// Axes of a row, without the batch axis.

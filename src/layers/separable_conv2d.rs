@@ -32,6 +32,7 @@ use crate::shape::{Shape, elements};
 /// Kept for backward: input, what stands between the steps, and output (GELU: what stands before it). Source: Chollet 2017,
 /// arXiv:1610.02357. Golden values: Keras 3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SeparableConv2D {
     /// Channels of the output.

@@ -18,6 +18,7 @@ use crate::shape::Shape;
 /// The cross-entropy losses take logits and apply it themselves: leave it out of a model that trains with them.
 /// **Across adapters** nothing changes: each row stands alone. Kept for backward: the output. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Softmax {}
 

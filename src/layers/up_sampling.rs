@@ -15,6 +15,7 @@ use crate::shape::Shape;
 
 /// Interpolation between pixels of the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Interpolation {
     /// The nearer pixel.
@@ -33,6 +34,7 @@ pub enum Interpolation {
 ///
 /// **Across adapters** nothing changes. Nothing is kept for backward. Golden values: Keras 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UpSampling2D {
     /// Factors of height and width.

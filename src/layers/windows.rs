@@ -7,6 +7,7 @@ use crate::onnx::Attribute;
 
 /// Padding at the border of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Padding {
     /// None: windows lie within the image.

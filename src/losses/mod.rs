@@ -65,12 +65,19 @@ pub use table::LOSSES;
 /// assert_ne!(smoothed, Loss::CATEGORICAL_CROSSENTROPY);
 /// ```
 #[derive(Clone)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(schema_with = "described"))]
 pub struct Loss(SharedOrStatic<dyn LossFunction>);
 
 impl<L: LossFunction + 'static> From<L> for Loss {
     fn from(loss: L) -> Self {
         Self(SharedOrStatic::Shared(Arc::new(loss)))
     }
+}
+
+/// The losses of the table.
+#[cfg(feature = "schema")]
+fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    manyhands_engine::described::kinds(generator, table::DESCRIBED, &[])
 }
 
 impl Loss {
@@ -186,6 +193,7 @@ impl<'de> Deserialize<'de> for Loss {
 
 /// Reduction of the rows' losses to one, as Keras' `reduction`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
     /// `Σ weight · loss / count`: Keras' default.

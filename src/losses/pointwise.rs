@@ -52,6 +52,7 @@ macro_rules! plain_loss {
     ($(#[$doc:meta])* $name:ident {}, $kind:literal, $function:expr, $domain:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct $name {}
 
@@ -127,6 +128,7 @@ plain_loss! {
 /// `error² / 2` where `|error| ≤ delta`, else `delta · (|error| - delta / 2)`, mean over the last axis, with
 /// `error = output - target`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Huber {
     /// Error above which the loss grows in proportion to it, and no longer to its square.
@@ -174,6 +176,7 @@ impl LossFunction for Huber {
 
 /// `-target · log σ(logit) - (1 - target) · log(1 - σ(logit))`, mean over the last axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BinaryCrossentropy {
     /// Part of the target that is moved to ½.
@@ -216,6 +219,7 @@ impl LossFunction for BinaryCrossentropy {
 /// As in Keras, the cross-entropy is that of probabilities between 1e-7 and 1 - 1e-7. Source: Lin et al. 2017,
 /// arXiv:1708.02002.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BinaryFocalCrossentropy {
     /// Whether targets of 1 are weighted by `alpha`, and targets of 0 by `1 - alpha`.

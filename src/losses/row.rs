@@ -16,6 +16,7 @@ use crate::shape::Shape;
 ///
 /// An output of length 0 has no gradient. Keras' setting `axis` is always -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CosineSimilarity {
     /// Axis of the vectors: -1, the last.
@@ -30,6 +31,7 @@ impl Default for CosineSimilarity {
 
 /// `max(neg - pos + 1, 0)` with `pos = Σ target · output` and `neg` the largest `(1 - target) · output` along the last axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CategoricalHinge {}
 
@@ -38,6 +40,7 @@ pub struct CategoricalHinge {}
 /// As in Keras, probabilities are between 1e-7 and 1 - 1e-7, and `alpha` is one number for all classes. Source: Lin et al.
 /// 2017, arXiv:1708.02002.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CategoricalFocalCrossentropy {
     /// Factor of the loss.

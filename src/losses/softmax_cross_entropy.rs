@@ -12,6 +12,7 @@ use crate::shape::Shape;
 
 /// `-log softmax(logits)[label]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct SparseCategoricalCrossentropy {
     /// Part of the target that is spread evenly over all classes.
@@ -23,6 +24,7 @@ pub struct SparseCategoricalCrossentropy {
 
 /// `-Σ target · log softmax(logits)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CategoricalCrossentropy {
     /// Part of the target that is spread evenly over all classes.

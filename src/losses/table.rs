@@ -8,21 +8,23 @@ use super::pointwise::{
 use super::row::{CategoricalFocalCrossentropy, CategoricalHinge, CosineSimilarity};
 use super::softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
 
-/// Every loss of the crate.
-pub static LOSSES: &[Entry] = &[
-    entry::<SparseCategoricalCrossentropy>("SparseCategoricalCrossentropy"),
-    entry::<CategoricalCrossentropy>("CategoricalCrossentropy"),
-    entry::<CategoricalFocalCrossentropy>("CategoricalFocalCrossentropy"),
-    entry::<BinaryCrossentropy>("BinaryCrossentropy"),
-    entry::<BinaryFocalCrossentropy>("BinaryFocalCrossentropy"),
-    entry::<MeanSquaredError>("MeanSquaredError"),
-    entry::<MeanAbsoluteError>("MeanAbsoluteError"),
-    entry::<Huber>("Huber"),
-    entry::<LogCosh>("LogCosh"),
-    entry::<CosineSimilarity>("CosineSimilarity"),
-    entry::<Poisson>("Poisson"),
-    entry::<KLDivergence>("KLDivergence"),
-    entry::<Hinge>("Hinge"),
-    entry::<SquaredHinge>("SquaredHinge"),
-    entry::<CategoricalHinge>("CategoricalHinge"),
-];
+manyhands_engine::table_of_kinds! {
+    /// Every loss of the crate.
+    LOSSES {
+        SparseCategoricalCrossentropy => "SparseCategoricalCrossentropy",
+        CategoricalCrossentropy => "CategoricalCrossentropy",
+        CategoricalFocalCrossentropy => "CategoricalFocalCrossentropy",
+        BinaryCrossentropy => "BinaryCrossentropy",
+        BinaryFocalCrossentropy => "BinaryFocalCrossentropy",
+        MeanSquaredError => "MeanSquaredError",
+        MeanAbsoluteError => "MeanAbsoluteError",
+        Huber => "Huber",
+        LogCosh => "LogCosh",
+        CosineSimilarity => "CosineSimilarity",
+        Poisson => "Poisson",
+        KLDivergence => "KLDivergence",
+        Hinge => "Hinge",
+        SquaredHinge => "SquaredHinge",
+        CategoricalHinge => "CategoricalHinge",
+    }
+}

@@ -11,6 +11,7 @@ use crate::shape::Shape;
 
 /// Curve whose area is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Curve {
     /// Part of what is true that is found, over the part of what is not.
     #[default]
@@ -23,6 +24,7 @@ pub enum Curve {
 
 /// Sum that stands for an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SummationMethod {
     /// Trapezoids; between two points of precision and recall as Davis and Goadrich 2006 interpolate.
@@ -38,6 +40,7 @@ pub enum SummationMethod {
 ///
 /// Columns are counted alike. A target above 0 is true. Source: Keras 3 `AUC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AUC {
     /// Number of thresholds, from 0 to 1.

@@ -13,6 +13,7 @@ use crate::shape::Shape;
 ///
 /// Columns are counted alike. A target above 0 is true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Precision {
     /// Number above which an output says yes; 0.5, or with `top_k` any.
@@ -27,6 +28,7 @@ pub struct Precision {
 ///
 /// Columns are counted alike. A target above 0 is true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Recall {
     /// Number above which an output says yes; 0.5, or with `top_k` any.
@@ -39,6 +41,7 @@ pub struct Recall {
 
 /// Part of the columns that are above the threshold just as their target is 1, and not above it as their target is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BinaryAccuracy {
     /// Number above which an output says yes.

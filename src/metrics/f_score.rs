@@ -14,6 +14,7 @@ const EPSILON: f64 = 1e-7;
 
 /// One number of the scores of several classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Average {
     /// Mean of the scores of the classes.
@@ -29,6 +30,7 @@ pub enum Average {
 ///
 /// Keras' default gives a number for each class; here classes become one by `average`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct F1Score {
     /// One number of the scores of the classes: `macro`, `micro` or `weighted`.

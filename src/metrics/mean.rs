@@ -12,6 +12,7 @@ macro_rules! mean {
     ($(#[$doc:meta])* $name:ident {}, $kind:literal, $mode:ident, $value:expr $(, $result:expr)?) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct $name {}
 

@@ -25,6 +25,7 @@ use crate::shape::Shape;
 /// assert_eq!(metrics.iter().map(Metric::name).collect::<Vec<_>>(), ["accuracy", "auc", "precision"]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename_all = "snake_case", transform = add_counted))]
 pub enum Metric {
     /// Part of the rows whose likeliest class, the first of several, is the true one (binary: part of the columns on
     /// the right side).
@@ -40,9 +41,30 @@ pub enum Metric {
     /// that is as unsure as this one would guess. With the two categorical cross-entropies.
     Perplexity,
     /// Mean of the score that a loss of your own reports under this name.
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Own(String),
     /// Counted over the whole dataset from outputs and targets: one of [`metrics`](crate::metrics), or your own.
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Counted(Counted),
+}
+
+/// Adds the metrics of the table to those that a loss tells: each is a name, or the only key of a table.
+#[cfg(feature = "schema")]
+fn add_counted(schema: &mut schemars::Schema) {
+    let settings = schemars::generate::SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
+    let mut generator = settings.into_generator();
+    let all = super::table::DESCRIBED.iter().flat_map(|(kind, describe)| {
+        let settings = describe(&mut generator);
+        let properties = serde_json::json!({ *kind: settings });
+        [
+            serde_json::json!({ "title": kind, "const": kind }),
+            serde_json::json!({ "title": kind, "type": "object", "properties": properties, "required": [kind] }),
+        ]
+    });
+    let counted: Vec<Value> = all.collect();
+    if let Some(each) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        each.extend(counted);
+    }
 }
 
 /// A [`MetricFunction`], shared by its clones.

@@ -8,6 +8,7 @@ use crate::kind::Settings;
 
 /// One number of the scores of several columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ClassAggregation {
     /// Mean of the columns' scores.
@@ -19,6 +20,7 @@ pub enum ClassAggregation {
 
 /// `1 - Σ (target - output)² / Σ (target - mean target)²`, of each column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct R2Score {
     /// One number of the scores of the columns: `uniform_average` or `variance_weighted_average`.

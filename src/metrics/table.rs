@@ -10,22 +10,24 @@ use super::mean::{
 };
 use super::r2_score::R2Score;
 
-/// Every metric of outputs and targets of the crate.
-pub static METRICS: &[Entry] = &[
-    entry::<Precision>("precision"),
-    entry::<Recall>("recall"),
-    entry::<F1Score>("f1_score"),
-    entry::<AUC>("auc"),
-    entry::<BinaryAccuracy>("binary_accuracy"),
-    entry::<CategoricalAccuracy>("categorical_accuracy"),
-    entry::<MeanSquaredError>("mean_squared_error"),
-    entry::<RootMeanSquaredError>("root_mean_squared_error"),
-    entry::<R2Score>("r2_score"),
-    entry::<LogCoshError>("logcosh"),
-    entry::<Poisson>("poisson"),
-    entry::<KLDivergence>("kl_divergence"),
-    entry::<Hinge>("hinge"),
-    entry::<SquaredHinge>("squared_hinge"),
-    entry::<CategoricalHinge>("categorical_hinge"),
-    entry::<CosineSimilarity>("cosine_similarity"),
-];
+manyhands_engine::table_of_kinds! {
+    /// Every metric of outputs and targets of the crate.
+    METRICS {
+        Precision => "precision",
+        Recall => "recall",
+        F1Score => "f1_score",
+        AUC => "auc",
+        BinaryAccuracy => "binary_accuracy",
+        CategoricalAccuracy => "categorical_accuracy",
+        MeanSquaredError => "mean_squared_error",
+        RootMeanSquaredError => "root_mean_squared_error",
+        R2Score => "r2_score",
+        LogCoshError => "logcosh",
+        Poisson => "poisson",
+        KLDivergence => "kl_divergence",
+        Hinge => "hinge",
+        SquaredHinge => "squared_hinge",
+        CategoricalHinge => "categorical_hinge",
+        CosineSimilarity => "cosine_similarity",
+    }
+}

@@ -46,6 +46,7 @@ pub struct ModelConfig {
 
 /// An input in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct InputConfig {
     /// Its name.
@@ -56,6 +57,7 @@ pub struct InputConfig {
 
 /// A layer, or a further use of one, in a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LayerConfig {
     /// Its name; made from its type if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,6 +77,31 @@ pub struct LayerConfig {
     /// The layer's own settings.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
+}
+
+/// The schema of a layer in a file: one of the crate's, or a further use of one.
+#[cfg(feature = "schema")]
+pub fn described_layers(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    use crate::layers::table::DESCRIBED;
+    use manyhands_engine::described::{kinds, properties_of};
+    let regularizer = generator.subschema_for::<Regularizer>();
+    let mut shared = <LayerConfig as schemars::JsonSchema>::json_schema(generator);
+    let mut taken = properties_of(&shared).cloned().unwrap_or_default();
+    taken.remove("type");
+    let reuse = schemars::json_schema!({
+        "title": "reuse", "type": "object", "properties": taken, "required": ["reuse"], "additionalProperties": false,
+    });
+    taken.remove("reuse");
+    shared.insert("properties".into(), taken.into());
+    let mut all = kinds(generator, DESCRIBED, &[shared]);
+    if let Some(each) = all.get_mut("oneOf").and_then(Value::as_array_mut) {
+        let regularizers = serde_json::json!({ "_regularizer$": regularizer });
+        each.iter_mut()
+            .filter_map(Value::as_object_mut)
+            .for_each(|it| drop(it.insert("patternProperties".into(), regularizers.clone())));
+        each.push(reuse.to_value());
+    }
+    all
 }
 
 impl ModelConfig {

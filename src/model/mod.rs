@@ -36,6 +36,8 @@ use crate::plan::{InputMask, Layout, PlacedTensor, PositionMask};
 use crate::schema::Schema;
 use crate::shape::Shape;
 
+#[cfg(feature = "schema")]
+pub use self::config::described_layers;
 pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
 pub use config::{InputConfig, LayerConfig, ModelConfig};
 pub use evaluation::Evaluation;

@@ -19,14 +19,23 @@ pub enum Clipping {
 
 /// As it stands among the settings of an optimizer.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct WrittenClipping {
+    /// Norm to which the gradient of each parameter is scaled down where it is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     clipnorm: Option<f32>,
+    /// Value that no value of a gradient exceeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     clipvalue: Option<f32>,
 }
 
 impl Clipping {
+    /// The settings beside those of the rule.
+    #[cfg(feature = "schema")]
+    pub(super) fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        generator.subschema_for::<WrittenClipping>()
+    }
+
     /// Takes it out of the settings of an optimizer.
     ///
     /// # Errors

@@ -20,7 +20,9 @@ pub(super) struct DecayExclusion {
 
 /// As it stands among the settings of an optimizer.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct WrittenDecay<'a> {
+    /// Parameters without weight decay: names such as `dense/bias`, or their last parts, such as `bias`.
     exclude_from_weight_decay: &'a [String],
 }
 
@@ -31,6 +33,12 @@ struct NoDecay {
 }
 
 impl DecayExclusion {
+    /// The settings beside those of the rule.
+    #[cfg(feature = "schema")]
+    pub(super) fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        generator.subschema_for::<WrittenDecay<'_>>()
+    }
+
     /// Takes it out of the settings of an optimizer.
     ///
     /// # Errors

@@ -27,14 +27,24 @@ impl Default for Ema {
 
 /// As it stands among the settings of an optimizer.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct WrittenEma {
+    /// Keeps an exponential moving average of the weights.
     use_ema: bool,
+    /// Part of the average that stays in each step; `0.99` if not given.
     ema_momentum: f32,
+    /// Steps after which the weights take over the average, again and again.
     #[serde(skip_serializing_if = "Option::is_none")]
     ema_overwrite_frequency: Option<u64>,
 }
 
 impl Ema {
+    /// The settings beside those of the rule.
+    #[cfg(feature = "schema")]
+    pub(super) fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        generator.subschema_for::<WrittenEma>()
+    }
+
     /// Name of the average among the states of an optimizer, as in Keras.
     pub(crate) const STATE: &str = "average";
 

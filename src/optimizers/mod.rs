@@ -65,11 +65,19 @@ pub use table::OPTIMIZERS;
 /// assert_eq!(Optimizer::adam(3e-3).name(), "Adam");
 /// ```
 #[derive(Clone)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(schema_with = "described"))]
 pub struct Optimizer {
     rule: SharedOrStatic<dyn UpdateRule>,
     clipping: Option<Clipping>,
     ema: Option<Ema>,
     exclusion: Option<DecayExclusion>,
+}
+
+/// The optimizers of the table.
+#[cfg(feature = "schema")]
+fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let shared = [Clipping::described(generator), Ema::described(generator), DecayExclusion::described(generator)];
+    manyhands_engine::described::kinds(generator, table::DESCRIBED, &shared)
 }
 
 impl<R: UpdateRule + 'static> From<R> for Optimizer {

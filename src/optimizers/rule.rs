@@ -85,6 +85,7 @@ macro_rules! optimizer {
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             $($(#[$of_field])* pub $field: $type,)*

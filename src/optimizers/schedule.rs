@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 
 /// Learning rate over the steps of a run, under Keras' names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum Schedule {
     /// The optimizer's own, always.

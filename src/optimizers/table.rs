@@ -10,15 +10,17 @@ use super::rmsprop::RmsProp;
 use super::rule::{Entry, entry};
 use super::sgd::Sgd;
 
-/// Every optimizer of the crate.
-pub static OPTIMIZERS: &[Entry] = &[
-    entry::<Sgd>("SGD"),
-    entry::<Adam>("Adam"),
-    entry::<AdamW>("AdamW"),
-    entry::<Nadam>("Nadam"),
-    entry::<Adamax>("Adamax"),
-    entry::<Lion>("Lion"),
-    entry::<RmsProp>("RMSprop"),
-    entry::<Adagrad>("Adagrad"),
-    entry::<Adadelta>("Adadelta"),
-];
+manyhands_engine::table_of_kinds! {
+    /// Every optimizer of the crate.
+    OPTIMIZERS {
+        Sgd => "SGD",
+        Adam => "Adam",
+        AdamW => "AdamW",
+        Nadam => "Nadam",
+        Adamax => "Adamax",
+        Lion => "Lion",
+        RmsProp => "RMSprop",
+        Adagrad => "Adagrad",
+        Adadelta => "Adadelta",
+    }
+}

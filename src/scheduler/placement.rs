@@ -30,6 +30,7 @@ use crate::names;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(schema_with = "described"))]
 pub enum Placement {
     /// Each adapter computes all layers, for its rows of the batch.
     #[default]
@@ -45,8 +46,16 @@ pub enum Placement {
     Stages(Vec<StageSpec>),
 }
 
+/// A name, or a list of stages.
+#[cfg(feature = "schema")]
+fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let stages = generator.subschema_for::<Vec<StageSpec>>();
+    schemars::json_schema!({ "anyOf": [{ "enum": ["replicas", "auto"] }, stages] })
+}
+
 /// The layers of a stage, and the adapters that compute it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StageSpec {
     /// Names of layers, and ranges of them: `first..last` with both ends, `..last`, `first..`. A further use of a shared

@@ -9,6 +9,7 @@ use crate::plan::{Accumulation, BatchStatistics, GradientCompression, Precision}
 
 /// Treatment of a step whose gradient is not finite. Such a step is never applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NonFinite {
     /// End the run with an error that names step, adapter and node.

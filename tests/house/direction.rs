@@ -18,6 +18,7 @@ engine/src/shape:
 engine/src/table:              engine/src/shown
 engine/src/timing:
 engine/src/names:              engine/src/shown
+engine/src/described:
 engine/src/kind:               engine/src/names engine/src/error
 engine/src/runtime:            engine/src/error
 engine/src/files:              engine/src/error engine/src/runtime engine/src/shown

@@ -10,10 +10,7 @@ mod documents;
 mod imports;
 mod rust;
 #[cfg(feature = "files")]
-mod settings_page;
 #[cfg(feature = "files")]
-mod settings_schema;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 /// The table `early_stopping`.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStoppingTable {
     /// The number that is watched: `val_loss`.
@@ -38,6 +39,7 @@ impl EarlyStoppingTable {
 
 /// Direction in which a watched number improves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ModeSetting {
     /// As its loss or metric says.

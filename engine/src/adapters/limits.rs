@@ -27,6 +27,7 @@ use crate::shown::{bytes, shown};
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String"))]
 pub struct MemoryLimits(Vec<(String, u64)>);
 
 /// Units of an amount, in bytes.

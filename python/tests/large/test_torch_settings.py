@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from manyhands_ml import DataError, ModelError, NonFiniteError
+from manyhands_ml import DataError, ModelError, NonFiniteError, make_parallel
 from manyhands_ml.torch import Trainer
 from manyhands_ml.torch import _settings as settings
 from manyhands_ml.torch._layers import ARGUMENTS, FUNCTIONS, MODULES
@@ -484,3 +484,11 @@ def test_lazy_modules_become_what_they_are() -> None:
     nn.CrossEntropyLoss()(other(x), y).backward()
     for found, needed in zip(module.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(found, needed - 0.1 * needed.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_arguments_are_those_of_make_parallel() -> None:
+    """With the same defaults; `test_command.py` compares those of Keras with the settings of files."""
+    ours, theirs = (inspect.signature(function).parameters for function in (Trainer, make_parallel))
+    shared = ours.keys() & theirs.keys()
+    assert len(shared) > 5
+    assert {name: ours[name].default for name in shared} == {name: theirs[name].default for name in shared}

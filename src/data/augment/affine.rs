@@ -8,6 +8,7 @@ use super::Size;
 
 /// Pixels beyond the border of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FillMode {
     /// The image mirrored at its edge: `c b a | a b c | c b a`.

@@ -24,6 +24,7 @@ use super::places::{Patch, flip};
 /// assert_eq!(fit.augment.len(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum Augmentation {
     /// Mirrors every second image, left to right, top to bottom, or each of both.
@@ -131,6 +132,7 @@ fn mix_alpha() -> f32 {
 
 /// Directions of a flip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FlipMode {
     /// Left to right.
@@ -144,6 +146,7 @@ pub enum FlipMode {
 
 /// Range of a random number.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "needs a number, or a list of the smallest and the largest")]
 pub enum Factor {
     /// The most; the least follows from it.

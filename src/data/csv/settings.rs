@@ -9,6 +9,7 @@ use crate::vocabulary::TokenSettings;
 
 /// A column, by its name in the header or by its index, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a column's name, or its index from 0")]
 pub enum Column {
     /// By index, from 0.
@@ -19,6 +20,7 @@ pub enum Column {
 
 /// Contents of the target columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TargetKind {
     /// One column of class names or numbers. Sorted (by value, if all are numbers), they become the
@@ -30,6 +32,8 @@ pub enum TargetKind {
 
 /// Kind of an input column: how its fields become numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(!try_from, !into, rename_all = "snake_case"))]
 #[serde(try_from = "String", into = "String")]
 pub enum ColumnKind {
     /// Numbers, also with a decimal comma and with groups of three digits.
@@ -41,6 +45,7 @@ pub enum ColumnKind {
     /// `true` and `false`, `yes` and `no`, `t` and `f`, `y` and `n`.
     Boolean,
     /// Dates, with or without a time. A form as of `strftime`, such as `%d/%m/%Y`, in place of `date` settles it.
+    #[cfg_attr(feature = "schema", schemars(untagged, with = "String", title = "date"))]
     Date(Option<String>),
 }
 
@@ -77,6 +82,7 @@ impl From<ColumnKind> for String {
 
 /// Scale of the columns of numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NumberScale {
     /// Mean 0 and standard deviation 1 in the training rows.
@@ -90,6 +96,7 @@ pub enum NumberScale {
 
 /// A value, or a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a column's name or index, or a list of them")]
 pub enum OneOrMany<T> {
     /// One.
@@ -110,6 +117,7 @@ impl<T> OneOrMany<T> {
 
 /// The columns of one input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct InputColumns {
     /// The model's input that they are for.
@@ -138,6 +146,7 @@ impl InputColumns {
 
 /// The columns of one output's target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OutputColumns {
     /// Name of the model's output; may be left out if there is only one.

@@ -12,6 +12,7 @@ use crate::schema::{Format, Schema};
 
 /// Arrays of NumPy, a file each ([`numpy`](crate::data::numpy)).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NpyConfig {
     /// Inputs to train on.
@@ -26,6 +27,7 @@ pub struct NpyConfig {
 
 /// Arrays of NumPy in one file, such as Keras' `mnist.npz` ([`numpy`](crate::data::numpy)).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NpzConfig {
     /// The file.

@@ -21,6 +21,7 @@ use crate::{Error, Result};
 /// width = 128
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FolderConfig {
     /// Folder of the training images.

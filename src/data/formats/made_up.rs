@@ -12,11 +12,13 @@ use crate::schema::{Format, Schema};
 
 /// The [`digits`] that are part of the crate.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DigitsConfig {}
 
 /// Made-up data ([`Synthetic`]).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SyntheticConfig {
     /// Shape of a row.

@@ -48,6 +48,7 @@ pub use text::TextConfig;
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DataConfig {
     /// The [`digits`](super::digits) that are part of the crate.

@@ -13,6 +13,7 @@ use crate::schema::{Format, Schema};
 
 /// A folder with MNIST's four files, or files of its kind ([`idx::open_folder`]).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IdxConfig {
     /// The folder.
@@ -21,6 +22,7 @@ pub struct IdxConfig {
 
 /// IDX files by name ([`idx::open_pair`]).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IdxFilesConfig {
     /// Training images.
@@ -35,6 +37,7 @@ pub struct IdxFilesConfig {
 
 /// The folder of CIFAR-10's binary version ([`cifar::open`]).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CifarConfig {
     /// The folder.

@@ -35,6 +35,7 @@ use crate::{Error, Result};
 ///
 /// Strings, missing fields and dates need no setting: see [`csv`](crate::data::csv).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
     /// Training table.

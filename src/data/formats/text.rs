@@ -21,6 +21,7 @@ use crate::{Error, Result, shown};
 /// tokens = { split = "character" }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TextConfig {
     /// Training text: a file, or a folder whose `.txt` files are read in the order of their names.

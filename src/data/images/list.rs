@@ -11,6 +11,7 @@ use crate::{Error, Result, shown, thousands};
 
 /// Treatment of unreadable image files: cut short, too large, or no images at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unreadable {
     /// An error when the folder is opened, which names the first such file.
