@@ -6,8 +6,8 @@
 
 // Files: `adapters/`: what runs plans; `kernels/`: each kernel's bindings, twin, fast version and cases; `plan.rs`, `plan/`: all work as
 // data; `runtime/`: clock, threads and timers, where native and browser differ; `files/`: the one place that writes files; `error.rs`:
-// the error of all packages; `kind.rs`, `names.rs`: kinds by name; `described.rs`: their schemas; `shape.rs`, `size.rs`: shapes and
-// sizes; `shown.rs`, `table.rs`: texts and tables for people; `timing.rs`: medians and ratios.
+// the error of all packages; `reading/`: values of settings files; `kind.rs`, `names.rs`: kinds by name; `described.rs`: their schemas;
+// `shape.rs`, `size.rs`: shapes and sizes; `shown.rs`, `table.rs`: texts and tables for people; `timing.rs`: medians and ratios.
 
 pub mod adapters;
 #[cfg(feature = "schema")]
@@ -22,6 +22,7 @@ pub mod kernels;
 pub mod kind;
 pub mod names;
 pub mod plan;
+pub mod reading;
 pub mod runtime;
 pub mod shape;
 pub mod shown;

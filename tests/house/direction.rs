@@ -17,9 +17,10 @@ engine/src/error:              engine/src/shown
 engine/src/shape:
 engine/src/table:              engine/src/shown
 engine/src/timing:
-engine/src/names:              engine/src/shown
+engine/src/reading:
+engine/src/names:              engine/src/reading engine/src/shown
 engine/src/described:
-engine/src/kind:               engine/src/names engine/src/error
+engine/src/kind:               engine/src/names engine/src/reading engine/src/error
 engine/src/runtime:            engine/src/error
 engine/src/files:              engine/src/error engine/src/runtime engine/src/shown
 engine/src/size:
