@@ -240,7 +240,7 @@ fn main() -> Result<()> {
 fn read_loss(text: &str) -> Result<Loss> {
     let refuse = |problem: String| Error::setting("the loss", format!("can't be read: {problem}"), "see `Huber`");
     let named: Named = serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
-    Loss::read(named, OWN.losses).map_err(refuse)
+    Loss::read(named, OWN.losses).map_err(|error| refuse(error.to_string()))
 }
 
 /// Points of a curve, every tenth of which is far off where `wild` is not 0.

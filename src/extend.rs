@@ -34,6 +34,7 @@ pub use crate::model::Own;
 pub use crate::optimizers::{LEARNING_RATE, Range, UpdateRule};
 pub use crate::params;
 pub use crate::plan::{Dispatch, Recorder, View};
+pub use crate::reading::ReadError;
 pub use crate::size::{Grid, Length, Word, length_word, vectors_word};
 
 /// Types for [`Layer::onnx`]: the ONNX form of a layer, to which it writes operators.

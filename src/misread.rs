@@ -2,27 +2,38 @@
 //!
 //! **Unstable**: for the packages of this repository. Names and behaviour change with any version.
 //!
-//! serde tells it in words of Rust: `invalid type: string "ten", expected usize`.
+//! `reading` has them as data: serde's own words are those of Rust.
 
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use crate::error::{Error, Result};
 use crate::names;
+use crate::reading::{self, Found, PathStep, ReadError, ReadReason, Tree};
 use crate::{shown, thousands};
 
 /// Problem of a value, with its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misread {
-    /// The key that is not known, or not there; `None` where the message names none.
-    pub key: Option<String>,
-    /// Sentence whose subject is the key: `needs a number, but got "x"`.
+    /// Keys and indices that lead to the value.
+    pub path: Vec<PathStep>,
+    /// Sentence whose subject is the value: `needs a number, but got "x"`.
     pub problem: String,
-    /// Remedy, if the message has one.
+    /// Remedy, if one is known.
     pub help: Option<String>,
+}
+
+impl Misread {
+    /// The last key of the path.
+    pub fn key(&self) -> Option<&str> {
+        self.path.iter().rev().find_map(|step| match step {
+            PathStep::Key(key) => Some(key.as_str()),
+            PathStep::Index(_) => None,
+        })
+    }
 }
 
 /// Keys whose values are paths.
@@ -47,8 +58,27 @@ const PATH_HELP: &str = "write a path of Windows in single quotes, as in 'C:\\da
 /// # Errors
 /// If the text is no TOML, or not that of a `T`: file, line and key, and what they need.
 pub fn read<T: DeserializeOwned>(text: &str, file: &str, help: &str) -> Result<T> {
-    check_paths(text, file)?;
-    toml::from_str(text).map_err(|error| refuse(text, file, &error, help))
+    let document = DeTable::parse(text).map_err(|error| refuse_text(text, file, &error, help))?;
+    check_table(document.get_ref(), text, file)?;
+    let read = reading::read(&Tree::from(document.get_ref()));
+    read.map_err(|error| refuse(text, file, document.get_ref(), &error, help))
+}
+
+/// Reads what a program has written to a file as JSON.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_json<T: DeserializeOwned>(text: &str, file: &str, help: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        let tree = serde_json::from_str::<Tree>(text);
+        let Some(refused) = tree.ok().and_then(|tree| reading::read::<T>(&tree).err()) else {
+            return Error::setting(format!("`{}`", shown(file)), format!("can't be read: {error}"), help);
+        };
+        let misread = explain(&refused);
+        let key = misread.key().map_or(String::new(), |key| format!(" key `{}`,", shown(key)));
+        let who = format!("`{}`, line {},{key}", shown(file), error.line());
+        Error::setting(who, misread.problem, misread.help.unwrap_or_else(|| help.to_owned()))
+    })
 }
 
 /// The error of a place in a file: the line of `offset`, and what stands there.
@@ -63,54 +93,95 @@ pub fn line(text: &str, offset: usize) -> usize {
     text.get(..offset).unwrap_or(text).matches('\n').count() + 1
 }
 
-/// Position of layer `layer_idx` of the table `[model]`, or of that key of it.
-pub fn layer_offset(text: &str, layer_idx: usize, key: Option<&str>) -> Option<usize> {
-    let whole = DeTable::parse(text).ok()?;
-    let layers = whole.get_ref().get("model")?.get_ref().get("layers")?.get_ref().as_array()?;
-    let layer = layers.get(layer_idx)?;
-    let keys = layer.get_ref().as_table()?;
-    let key = key.and_then(|key| keys.keys().find(|known| known.get_ref() == key));
-    // A table under its own header begins with it.
-    Some(key.map_or(layer.span().start, |key| key.span().start))
+/// Position of the value at a path, if it is there: of its key, its header, or in a list its own.
+pub fn offset(text: &str, path: &[PathStep]) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    place(text, document.get_ref(), path).filter(|place| place.steps == path.len()).map(|place| place.offset)
 }
 
-/// Position of a key of a table of the file, if it is there.
-pub fn key_offset(text: &str, table: &str, key: &str) -> Option<usize> {
-    let whole = DeTable::parse(text).ok()?;
-    let keys = whole.get_ref().get(table)?.get_ref().as_table()?;
-    keys.keys().find(|known| known.get_ref() == key).map(|key| key.span().start)
+/// Place of a value in the text of a file.
+struct Place {
+    offset: usize,
+    /// Steps of the path that are there.
+    steps: usize,
+    /// The table under a header, or the key: ``table `a.b` ``.
+    what: String,
 }
 
-fn refuse(text: &str, file: &str, error: &toml::de::Error, help: &str) -> Error {
-    let message = error.message().lines().next().unwrap_or_default();
-    let misread = explain(message);
-    let is_missing = message.starts_with("missing field");
-    // What is missing from the whole file stands in no line.
-    let Some(span) = error.span().filter(|span| span.start > 0 || !is_missing) else {
+/// The place that a path leads to, as far as it goes.
+fn place(text: &str, document: &DeTable<'_>, path: &[PathStep]) -> Option<Place> {
+    let (mut found, mut table, mut list) = (None, Some(document), None);
+    let mut keys = Vec::new();
+    for (step, steps) in path.iter().zip(1..) {
+        let (offset, value) = match step {
+            PathStep::Key(name) => {
+                let Some((key, value)) = table.and_then(|table| entry(table, name)) else { break };
+                keys.push(name.as_str());
+                (key.span().start, value)
+            }
+            PathStep::Index(index) => {
+                let Some(value) = list.and_then(|list: &DeArray<'_>| list.get(*index)) else { break };
+                (value.span().start, value)
+            }
+        };
+        (table, list) = (value.get_ref().as_table(), value.get_ref().as_array());
+        let begin = value.span().start;
+        let has_header = table.is_some() && text.get(begin..).is_some_and(|rest| rest.starts_with('['));
+        found = Some(match has_header {
+            true => Place { offset: begin, steps, what: format!("table `{}`", shown(&keys.join("."))) },
+            false => Place { offset, steps, what: format!("key `{}`", shown(keys.last().unwrap_or(&""))) },
+        });
+    }
+    found
+}
+
+fn entry<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Option<(&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+    table.iter().find(|(key, _)| key.get_ref() == name)
+}
+
+/// The error of a value.
+fn refuse(text: &str, file: &str, document: &DeTable<'_>, error: &ReadError, help: &str) -> Error {
+    let misread = explain(error);
+    let Some(Place { offset, what, .. }) = place(text, document, &misread.path) else {
         let help = misread.help.unwrap_or_else(|| help.to_owned());
         return Error::setting(format!("`{}`", shown(file)), misread.problem, help);
     };
-    let begin = line_of_culprit(text, &span, message).unwrap_or(span.start);
-    let line_start = text.get(..begin).unwrap_or(text).rfind('\n').map_or(0, |end| end + 1);
-    let line = text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
-    if is_syntax(message) && has_backslash(line) {
-        let problem = "has a `\\` between double quotes, where it begins an escape such as `\\t`".to_owned();
-        return at(
-            text,
-            file,
-            line_start,
-            &key_of(line),
-            Misread { key: None, problem, help: Some(PATH_HELP.into()) },
-            help,
-        );
-    }
-    let what = match &misread.key {
-        // The nearest place is the table that lacks it.
-        Some(_) if is_missing => key_of(line),
-        Some(key) => format!("key `{}`", shown(key)),
-        None => key_of(line),
+    let what = match &error.reason {
+        ReadReason::UnknownField { name, .. } => format!("key `{}`", shown(name)),
+        _ => what,
     };
-    at(text, file, line_start, &what, misread, help)
+    at(text, file, offset, &what, misread, help)
+}
+
+/// The error of a text that is no TOML.
+fn refuse_text(text: &str, file: &str, error: &toml::de::Error, help: &str) -> Error {
+    let span = error.span().unwrap_or_default();
+    let start = text.get(..span.start).unwrap_or(text).rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
+    let say = |problem: String, help: Option<String>| Misread { path: Vec::new(), problem, help };
+    let misread = if has_backslash(line) {
+        let problem = "has a `\\` between double quotes, where it begins an escape such as `\\t`";
+        say(problem.into(), Some(PATH_HELP.into()))
+    } else if is_repeated(text, &span) {
+        say("appears twice".into(), Some("keep one of them".into()))
+    } else {
+        say(format!("can't be read: {}", error.message().lines().next().unwrap_or_default()), None)
+    };
+    at(text, file, start, &key_of(line), misread, help)
+}
+
+/// Whether an error is about a key that the text has before.
+fn is_repeated(text: &str, span: &Range<usize>) -> bool {
+    let rest = text.get(span.end..).unwrap_or_default().trim_start();
+    let name = text.get(span.clone()).filter(|name| !name.is_empty() && rest.starts_with(['=', '.', ']']));
+    name.is_some_and(|name| has_before(&DeTable::parse_recoverable(text).0.into_inner(), text, name, span.start))
+}
+
+fn has_before(table: &DeTable<'_>, text: &str, name: &str, end: usize) -> bool {
+    table.iter().any(|(key, value)| {
+        let is_it = key.span().start < end && text.get(key.span()) == Some(name);
+        is_it || value.get_ref().as_table().is_some_and(|inner| has_before(inner, text, name, end))
+    })
 }
 
 /// The key, or the table, that a line begins with.
@@ -124,21 +195,11 @@ fn key_of(line: &str) -> String {
     }
 }
 
-/// Whether a message comes from the parser of TOML, and not from a reader of values.
-fn is_syntax(message: &str) -> bool {
-    explain(message).problem.starts_with("can't be read: ")
-}
-
 fn has_backslash(line: &str) -> bool {
     line.split('"').skip(1).step_by(2).any(|value| value.contains('\\'))
 }
 
 /// Refuses paths in which double quotes made a tab or a line end of `\t` and `\n`.
-fn check_paths(text: &str, file: &str) -> Result<()> {
-    let Ok(whole) = DeTable::parse(text) else { return Ok(()) };
-    check_table(whole.get_ref(), text, file)
-}
-
 fn check_table(table: &DeTable<'_>, text: &str, file: &str) -> Result<()> {
     for (key, value) in table {
         check_value(key.get_ref(), value, text, file)?;
@@ -159,7 +220,7 @@ fn check_value(key: &str, value: &Spanned<DeValue<'_>>, text: &str, file: &str) 
             let character = path.chars().find(|character| character.is_control()).unwrap_or_default();
             let escape = character.escape_default();
             let problem = format!("needs a path, but `{escape}` between double quotes is a control character");
-            let misread = Misread { key: None, problem, help: Some(PATH_HELP.into()) };
+            let misread = Misread { path: Vec::new(), problem, help: Some(PATH_HELP.into()) };
             Err(at(text, file, value.span().start, &format!("key `{}`", shown(key)), misread, ""))
         }
         _ => Ok(()),
@@ -172,53 +233,47 @@ fn has_drive(path: &str) -> bool {
     characters.next().is_some_and(|drive| drive.is_ascii_alphabetic()) && characters.as_str().starts_with(":\\")
 }
 
-/// A message of serde in plain words.
+/// An error of reading in plain words.
 ///
 /// ```
 /// use manyhands::misread::explain;
-/// let misread = explain("invalid type: string \"ten\", expected usize");
-/// assert_eq!(misread.problem, "needs a whole number from 0 up, but got \"ten\"");
+/// use manyhands::reading::read;
+/// let error = read::<usize>(&serde_json::json!("ten").into()).unwrap_err();
+/// assert_eq!(explain(&error).problem, "needs a whole number from 0 up, but got \"ten\"");
 /// ```
-pub fn explain(message: &str) -> Misread {
-    let say = |key: Option<&str>, problem: String, help: Option<String>| Misread {
-        key: key.map(String::from),
-        problem,
-        help,
+pub fn explain(error: &ReadError) -> Misread {
+    let (problem, help) = match &error.reason {
+        ReadReason::Type { found, needed } | ReadReason::Value { found, needed } => {
+            (format!("needs {}, but got {}", type_words(needed), value_words(found)), None)
+        }
+        ReadReason::Length { found, needed } => {
+            (format!("needs {}, but got {} of them", type_words(needed), thousands(*found as u64)), None)
+        }
+        ReadReason::UnknownField { name, known } => {
+            let elsewhere = ELSEWHERE.iter().find(|(key, _)| key == name).map(|(_, help)| (*help).to_owned());
+            let help = elsewhere.unwrap_or_else(|| names::help(name, "the keys are", known));
+            ("is not known here".into(), Some(help))
+        }
+        ReadReason::UnknownVariant { name, known } => {
+            let help = names::help(name, "the names are", known);
+            (format!("needs a known name, but got `{}`", shown(name)), Some(help))
+        }
+        ReadReason::MissingField(name) => (format!("needs `{name}`, but has none"), Some(format!("add `{name}`"))),
+        ReadReason::DuplicateField(_) => ("appears twice".into(), Some("keep one of them".into())),
+        // Our own types say what they need.
+        ReadReason::Custom(problem) if problem.starts_with("needs ") => (problem.clone(), None),
+        ReadReason::Custom(problem) => (format!("can't be read: {problem}"), None),
     };
-    let name = message.split('`').nth(1).unwrap_or_default();
-    let expected = || names::expected(message).unwrap_or_default();
-    if message.starts_with("unknown field ") {
-        let elsewhere = ELSEWHERE.iter().find(|(key, _)| *key == name).map(|(_, help)| (*help).to_owned());
-        let help = elsewhere.unwrap_or_else(|| names::help(name, "the keys are", &expected()));
-        return say(Some(name), "is not known here".into(), Some(help));
+    let mut path = error.path.clone();
+    if let ReadReason::UnknownField { name, .. } = &error.reason
+        && path.last() != Some(&PathStep::Key(name.clone()))
+    {
+        path.push(PathStep::Key(name.clone()));
     }
-    if message.starts_with("unknown variant ") {
-        let help = names::help(name, "the names are", &expected());
-        return say(None, format!("needs a known name, but got `{}`", shown(name)), Some(help));
-    }
-    if message.starts_with("missing field ") {
-        return say(Some(name), format!("needs `{name}`, but has none"), Some(format!("add `{name}`")));
-    }
-    if message.starts_with("duplicate field ") || message.starts_with("duplicate key") {
-        return say(None, "appears twice".into(), Some("keep one of them".into()));
-    }
-    if message.starts_with("needs ") {
-        return say(None, message.to_owned(), None);
-    }
-    // What an untagged enum expects is all that it tells.
-    if message.starts_with("a ") || message.starts_with("an ") {
-        return say(None, format!("needs {message}"), None);
-    }
-    let Some((got, expected)) = message
-        .strip_prefix("invalid ")
-        .and_then(|rest| rest.split_once(", expected "))
-        .map(|(got, expected)| (got, expected.trim()))
-    else {
-        return say(None, format!("can't be read: {message}"), None);
-    };
-    say(None, format!("needs {}, but got {}", type_words(expected), value_words(got)), None)
+    Misread { path, problem, help }
 }
 
+/// A type in plain words, by serde's name of it.
 fn type_words(expected: &str) -> String {
     let words = match expected {
         "u64" | "usize" => "a whole number from 0 up",
@@ -232,6 +287,7 @@ fn type_words(expected: &str) -> String {
         "char" | "a character" => "one character in quotes",
         "a sequence" => "a list",
         "a map" => "a table",
+        "any valid JSON value" => "text, a number, `true` or `false`, a list or a table",
         "a pair" => "a whole number from 0 up, or a list of 2 of them",
         _ => "",
     };
@@ -243,77 +299,47 @@ fn type_words(expected: &str) -> String {
     }
     match expected.split_once(' ') {
         Some(("struct", _)) => "a table".into(),
+        Some(("enum", _)) => "a name in quotes".into(),
         Some(("internally", _)) => "a table with a `type`".into(),
         _ => expected.to_owned(),
     }
 }
 
-/// The value and its kind: `integer 3` behind "type", `string "x"` behind "value", `length 3`.
-fn value_words(got: &str) -> String {
-    if let Some(length) = got.strip_prefix("length ") {
-        return format!("{} of them", length.parse::<u64>().map_or(length.to_owned(), thousands));
-    }
-    let value = got.split_once(": ").map_or(got, |(_, value)| value);
-    match value {
-        "sequence" => return "a list".into(),
-        "map" => return "a table".into(),
+/// A value, or its kind.
+fn value_words(found: &Found) -> String {
+    match found {
+        Found::Boolean(value) => value.to_string(),
+        Found::Unsigned(whole) => whole.to_string(),
+        Found::Signed(whole) => whole.to_string(),
+        Found::Float(number) if number.is_nan() => "nan".into(),
+        Found::Float(number) => format!("{number:?}"),
+        Found::Text(text) => format!("{text:?}"),
         // JSON, through which some settings go, has neither of the two.
-        "null" => return "`nan`, `inf` or nothing".into(),
-        "unit value" | "Option value" => return "nothing".into(),
-        _ => {}
+        Found::Nothing => "`nan`, `inf` or nothing".into(),
+        Found::List => "a list".into(),
+        Found::Table => "a table".into(),
+        Found::Other(words) => words.clone(),
     }
-    if let Some(text) = value.strip_prefix("string ") {
-        return text.to_owned();
-    }
-    value.split('`').nth(1).map_or_else(|| value.to_owned(), str::to_owned)
 }
 
-/// Line of the value that a message is about, from a position on. Under a key `type`, only the message tells it.
-fn line_of_culprit(text: &str, span: &Range<usize>, message: &str) -> Option<usize> {
-    let culprit = culprit(message)?;
-    let mut start = span.start;
-    text.get(span.start..)?.split_inclusive('\n').find_map(|line| {
-        let begin = start;
-        start += line.len();
-        culprit.is_in(line).then_some(begin)
-    })
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
 
-/// Subject of a message.
-enum Culprit<'a> {
-    Key(&'a str),
-    Value(String),
-}
+    use super::*;
 
-fn culprit(message: &str) -> Option<Culprit<'_>> {
-    let quoted = |text: &'_ str| -> Option<(usize, usize)> {
-        let begin = text.find('`')? + 1;
-        Some((begin, begin + text[begin..].find('`')?))
-    };
-    if let Some(rest) = message.strip_prefix("unknown field ") {
-        return quoted(rest).map(|(begin, end)| Culprit::Key(&rest[begin..end]));
-    }
-    if let Some(rest) = message.strip_prefix("unknown variant ") {
-        return quoted(rest).map(|(begin, end)| Culprit::Value(format!("\"{}\"", &rest[begin..end])));
-    }
-    let rest = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "))?;
-    let value = rest.split(", expected").next()?;
-    if let Some(text) = value.strip_prefix("string ") {
-        return Some(Culprit::Value(text.to_owned()));
-    }
-    quoted(value).map(|(begin, end)| Culprit::Value(value[begin..end].to_owned()))
-}
-
-impl Culprit<'_> {
-    fn is_in(&self, line: &str) -> bool {
-        match self {
-            Self::Key(key) => {
-                let name = line.trim_start().trim_start_matches('[').trim_end().trim_end_matches(']');
-                name.split('=').next().is_some_and(|name| name.trim() == *key)
-            }
-            Self::Value(value) => {
-                line.split_once('=').is_some_and(|(_, rest)| rest.trim_start().starts_with(value.as_str()))
-            }
-        }
+    #[test]
+    fn mistakes_in_json_are_named_by_line_and_key() {
+        let refused = |text: &str| {
+            let read = read_json::<BTreeMap<String, usize>>(text, "a.json", "write it again");
+            read.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(refused("{\"epochs\": 3}"), "");
+        assert_eq!(
+            refused("{\n  \"epochs\": \"x\"\n}"),
+            "`a.json`, line 2, key `epochs`, needs a whole number from 0 up, but got \"x\"\n  help: write it again"
+        );
+        assert!(refused("3").starts_with("`a.json`, line 1, needs a table, but got 3"), "{}", refused("3"));
+        assert!(refused("{\n").starts_with("`a.json` can't be read: "), "{}", refused("{\n"));
     }
 }

@@ -17,6 +17,7 @@ use manyhands::callbacks::EarlyStopping;
 use manyhands::data::{self, Aside, Augmentation, DataConfig, DataPair, Dataset, LoaderSettings};
 use manyhands::misread::{self, Misread};
 use manyhands::model::{InputConfig, LayerConfig};
+use manyhands::reading::{PathStep, ReadError, Tree};
 use manyhands::{
     BatchStatistics, Compile, CpuFallback, Error, ErrorKind, Fit, GradientCompression, Loss, Metric, Model,
     ModelConfig, NonFinite, Optimizer, Placement, Precision, Reduction, Result, Schedule, Shape, SplitMode, Trainer,
@@ -77,13 +78,15 @@ fn check_layers(config: &ModelConfig, text: &str, file: &str) -> Result<()> {
     let Some((idx, misread)) = config.misread(&[]) else { return Ok(()) };
     let layer = &config.layers[idx];
     let label = layer.name.as_deref().or(layer.kind.as_deref()).unwrap_or("?");
-    let key = misread.key.as_deref().filter(|key| *key == "type" || layer.settings.contains_key(*key));
-    let what = match key {
-        Some(key) => format!("layer {idx} `{}`, key `{}`", shown(label), shown(key)),
-        None => format!("layer {idx} `{}`", shown(label)),
-    };
-    let offset = misread::layer_offset(text, idx, key).unwrap_or(0);
-    Err(misread::at(text, file, offset, &what, misread.clone(), HELP))
+    let key = misread.key().map_or(String::new(), |key| format!(", key `{}`", shown(key)));
+    let what = format!("layer {idx} `{}`{key}", shown(label));
+    let offset = misread::offset(text, &[&layer_path(idx), &misread.path[..]].concat()).unwrap_or(0);
+    Err(misread::at(text, file, offset, &what, misread, HELP))
+}
+
+/// Path to a layer of the table `[model]`.
+fn layer_path(idx: usize) -> [PathStep; 3] {
+    ["model".into(), "layers".into(), idx.into()]
 }
 
 /// Refuses a learning rate that the schedule ignores.
@@ -91,8 +94,9 @@ fn check_rate(schedule: &Schedule, text: &str, file: &str) -> Result<()> {
     if schedule.starts_from_rate() {
         return Ok(());
     }
-    let Some(offset) = misread::key_offset(text, "optimizer", "learning_rate") else { return Ok(()) };
-    let misread = Misread { key: None, problem: OTHER_RATES.into(), help: Some(OTHER_RATES_HELP.into()) };
+    let path = ["optimizer".into(), "learning_rate".into()];
+    let Some(offset) = misread::offset(text, &path) else { return Ok(()) };
+    let misread = Misread { path: path.into(), problem: OTHER_RATES.into(), help: Some(OTHER_RATES_HELP.into()) };
     Err(misread::at(text, file, offset, "key `learning_rate`", misread, HELP))
 }
 
@@ -335,7 +339,8 @@ impl SettingsFile {
                 self.with_inputs(config, seed)?.build(seed).map_err(|error| match error.kind() {
                     ErrorKind::Model if !self.are_built_in() => {
                         let who = error.who();
-                        let line = layer_of(config, who).and_then(|idx| misread::layer_offset(&self.text, idx, None));
+                        let layer = layer_of(config, who);
+                        let line = layer.and_then(|idx| misread::offset(&self.text, &layer_path(idx)));
                         let line = line.map_or(String::new(), |at| format!("line {}, ", misread::line(&self.text, at)));
                         Error::model(format!("`{}`, {line}{who}", shown(&self.file)), error.problem(), error.help())
                     }
@@ -661,10 +666,10 @@ impl<'de> Visitor<'de> for ListOfMetrics {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Metrics, A::Error> {
         let (mut one, mut many) = (Vec::new(), Vec::new());
-        let read = |item| names::read_variant(item).map_err(|error| de::Error::custom(error.message()));
+        let read = |item| names::read_variant(item).map_err(ReadError::raise);
         while let Some(item) = items.next_element()? {
             match item {
-                toml::Value::Array(metrics) => many.push(metrics.into_iter().map(read).collect::<Result<_, _>>()?),
+                Tree::List(metrics) => many.push(metrics.into_iter().map(read).collect::<Result<_, _>>()?),
                 metric => one.push(read(metric)?),
             }
         }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::names;
+use crate::reading::{KnownNames, ReadError, ReadReason};
 
 /// The settings of an optimizer or a loss in a file, in the order of their struct.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -99,28 +100,50 @@ impl<'de> Deserialize<'de> for Named {
         let at = settings.0.iter().position(|(name, _)| name == "type");
         match at.map(|at| settings.0.remove(at).1) {
             Some(Value::String(kind)) => Ok(Self { kind, settings }),
-            Some(other) => Err(D::Error::custom(format!("invalid type: {other}, expected a string as `type`"))),
+            Some(other) => Err(D::Error::invalid_type(Unexpected::Other(&other.to_string()), &"a string as `type`")),
             None => Err(D::Error::missing_field("type")),
         }
     }
 }
 
 impl Named {
-    /// Makes it, by the first entry of its kind: those of your own go before the crate's.
+    /// Makes it, by the first entry of its kind: those of your own go before the crate's, whose names are `kinds`.
     ///
     /// # Errors
-    /// If no entry has the kind, or the settings are not those of it. In words that follow `can't be read: `.
-    pub fn make<T: ?Sized>(self, own: &[Entry<T>], table: &[Entry<T>]) -> Result<Arc<T>, String> {
-        let Self { kind, settings } = self;
-        let entries = || own.iter().chain(table);
-        let kinds: Vec<&str> = entries().map(|entry| entry.kind).collect();
-        let known = names::known(&kind, &kinds);
-        let Some(entry) = entries().find(|entry| Some(entry.kind) == known) else {
-            let known: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
-            return Err(format!("unknown variant `{kind}`, expected one of {}", known.join(", ")));
-        };
-        (entry.from_config)(settings.into_value()).map_err(|error| error.to_string())
+    /// If no entry has the kind, or the settings are not those of it.
+    pub fn make<T: ?Sized>(
+        self,
+        own: &[Entry<T>],
+        table: &[Entry<T>],
+        kinds: &'static [&'static str],
+    ) -> Result<Arc<T>, ReadError> {
+        let Self { kind: name, settings } = self;
+        let known = known_names(own, kinds);
+        let kind = names::known(&name, &known);
+        match own.iter().chain(table).find(|entry| Some(entry.kind) == kind) {
+            Some(entry) => (entry.from_config)(settings.into_value()),
+            None => Err(ReadReason::UnknownVariant { name, known }.into()),
+        }
     }
+}
+
+/// The names of entries of your own, and behind them the crate's.
+pub fn known_names<T: ?Sized>(own: &[Entry<T>], kinds: &'static [&'static str]) -> KnownNames {
+    match own {
+        [] => kinds.into(),
+        own => own.iter().map(|entry| entry.kind).chain(kinds.iter().copied()).collect(),
+    }
+}
+
+/// The names of a table's `N - first.len()` kinds behind other names, for a constant.
+pub const fn kinds<T: ?Sized, const N: usize>(first: &[&'static str], table: &[Entry<T>]) -> [&'static str; N] {
+    let mut kinds = [""; N];
+    let mut at = 0;
+    while at < N {
+        kinds[at] = if at < first.len() { first[at] } else { table[at - first.len()].kind };
+        at += 1;
+    }
+    kinds
 }
 
 /// A kind of `T` that can be read from a file.
@@ -128,7 +151,7 @@ pub struct Entry<T: ?Sized> {
     /// Name of the kind.
     pub kind: &'static str,
     /// Function that makes it from its settings.
-    pub from_config: fn(Value) -> Result<Arc<T>, serde_json::Error>,
+    pub from_config: fn(Value) -> Result<Arc<T>, ReadError>,
 }
 
 impl<T: ?Sized> Clone for Entry<T> {

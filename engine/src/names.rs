@@ -1,12 +1,11 @@
 //! Names in settings, however they are written: `ReLU` is `relu`, `mse` is `MeanSquaredError`; and what was meant by one
 //! that nothing has.
 
-use std::fmt::{self, Display, Formatter};
-
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeOwned, IntoDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Deserializer};
 
+use crate::reading::{ReadError, Tree};
 use crate::shown::shown;
 
 /// Short names of Keras, in plain form, and what they stand for.
@@ -100,12 +99,14 @@ pub fn help(name: &str, what: &str, names: &[&str]) -> String {
 pub fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     let name = String::deserialize(deserializer)?;
     let by_name = |name: &str| {
-        let name: StrDeserializer<'_, Unknown> = name.into_deserializer();
+        let name: StrDeserializer<'_, ReadError> = name.into_deserializer();
         T::deserialize(name)
     };
-    by_name(&name)
-        .or_else(|unknown| known(&name, unknown.0).map_or(Err(unknown), by_name))
-        .map_err(|unknown| de::Error::unknown_variant(&name, unknown.0))
+    let read = by_name(&name).or_else(|error| match known(&name, error.known_variants(&name)) {
+        Some(known) => by_name(known),
+        None => Err(error),
+    });
+    read.map_err(ReadError::raise)
 }
 
 /// Reads what is chosen by its `type`, by any writing of it that [`known`] knows. A name alone stands for a table with no
@@ -114,25 +115,26 @@ pub fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> 
 /// # Errors
 /// If the value can't be read as `T`.
 pub fn read_type<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
-    let mut value = toml::Value::deserialize(deserializer)?;
-    if let toml::Value::String(kind) = value {
-        value = toml::Value::Table(toml::Table::from_iter([("type".to_owned(), toml::Value::String(kind))]));
-    }
-    let error = match T::deserialize(value.clone()) {
+    by_type(Tree::deserialize(deserializer)?).map_err(ReadError::raise)
+}
+
+fn by_type<T: DeserializeOwned>(tree: Tree) -> Result<T, ReadError> {
+    let mut table = match tree {
+        Tree::Text(kind) => Tree::Table(vec![("type".to_owned(), Tree::Text(kind))]),
+        other => other,
+    };
+    let error = match T::deserialize(&table) {
         Ok(read) => return Ok(read),
         Err(error) => error,
     };
-    let kind = value.get_mut("type");
-    let kind = kind.zip(expected(error.message())).and_then(|(kind, expected)| {
-        let written = kind.as_str()?.to_owned();
-        *kind = toml::Value::String(known(&written, &expected)?.to_owned());
-        Some(())
-    });
-    match kind {
-        Some(()) => T::deserialize(value),
-        None => Err(error),
-    }
-    .map_err(|error| de::Error::custom(error.message()))
+    let kind = match &mut table {
+        Tree::Table(entries) => entries.iter_mut().find(|(key, _)| key == "type").map(|(_, kind)| kind),
+        _ => None,
+    };
+    let Some(Tree::Text(kind)) = kind else { return Err(error) };
+    let Some(known) = known(kind, error.known_variants(kind)) else { return Err(error) };
+    *kind = known.to_owned();
+    T::deserialize(&table)
 }
 
 /// Like [`read_type`], for a setting that may be left out.
@@ -150,10 +152,9 @@ pub fn read_optional_type<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 /// # Errors
 /// As [`read_type`].
 pub fn read_types<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    let values = Vec::<toml::Value>::deserialize(deserializer)?;
-    let read = values.into_iter().map(|value| read_type(value).map_err(|error: toml::de::Error| error));
-    let read: Result<Vec<T>, _> = read.collect();
-    read.map_err(|error| de::Error::custom(error.message()))
+    let values = Vec::<Tree>::deserialize(deserializer)?;
+    let read: Result<Vec<T>, _> = values.into_iter().map(by_type).collect();
+    read.map_err(ReadError::raise)
 }
 
 /// Like [`read_types`], for a setting that may be left out.
@@ -170,52 +171,19 @@ pub fn read_optional_types<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 ///
 /// # Errors
 /// If the value can't be read as `T`.
-pub fn read_variant<T: DeserializeOwned>(value: toml::Value) -> Result<T, toml::de::Error> {
-    let error = match T::deserialize(value.clone()) {
+pub fn read_variant<T: DeserializeOwned>(mut tree: Tree) -> Result<T, ReadError> {
+    let error = match T::deserialize(&tree) {
         Ok(read) => return Ok(read),
         Err(error) => error,
     };
-    let Some(expected) = expected(error.message()) else { return Err(error) };
-    let value = match value {
-        toml::Value::String(name) => known(&name, &expected).map(|name| toml::Value::String(name.to_owned())),
-        toml::Value::Table(table) if table.len() == 1 => {
-            let renamed = table.into_iter().map(|(name, value)| Some((known(&name, &expected)?.to_owned(), value)));
-            renamed.collect::<Option<toml::Table>>().map(toml::Value::Table)
-        }
-        _ => None,
+    let name = match &mut tree {
+        Tree::Text(name) => name,
+        Tree::Table(entries) if entries.len() == 1 => &mut entries[0].0,
+        _ => return Err(error),
     };
-    value.map_or(Err(error.clone()), T::deserialize)
-}
-
-/// The names that a message of serde lists, where it does not know one: `expected one of …`.
-pub fn expected(message: &str) -> Option<Vec<&str>> {
-    if !message.starts_with("unknown ") {
-        return None;
-    }
-    // The first name between backticks is the unknown one.
-    Some(message.lines().next()?.split('`').skip(1).step_by(2).skip(1).collect())
-}
-
-/// The names that an enum has, where it does not have the one that was asked for.
-#[derive(Debug)]
-struct Unknown(&'static [&'static str]);
-
-impl Display for Unknown {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join(", "))
-    }
-}
-
-impl std::error::Error for Unknown {}
-
-impl de::Error for Unknown {
-    fn custom<M: Display>(_: M) -> Self {
-        Self(&[])
-    }
-
-    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        Self(expected)
-    }
+    let Some(known) = known(name, error.known_variants(name)) else { return Err(error) };
+    *name = known.to_owned();
+    T::deserialize(&tree)
 }
 
 #[cfg(test)]

@@ -17,10 +17,8 @@ use crate::trainer::Objective;
 
 /// Reads what Python has written as JSON.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(py: Python<'_>, what: &str, json: &str) -> PyResult<T> {
-    serde_json::from_str(json).map_err(|error| {
-        let help = "this package and its native module may be of two versions: install it again";
-        exception(py, &Error::setting(what, format!("can't be read: {error}"), help))
-    })
+    let help = "this package and its native module may be of two versions: install it again";
+    misread::read_json(json, what, help).map_err(|error| exception(py, &error))
 }
 
 /// Builds a model from its architecture.

@@ -61,6 +61,7 @@ use serde_json::Value;
 use crate::kernels::activation_functions::Function;
 use crate::onnx::Form;
 use crate::plan::Recorder;
+use crate::reading;
 use crate::shape::Shape;
 
 pub use crate::error::Problem;
@@ -215,7 +216,7 @@ pub type Entry = crate::kind::Entry<dyn Layer>;
 
 /// The entry of a layer that derives `Deserialize`.
 pub const fn entry<L: Layer + serde::de::DeserializeOwned + 'static>(kind: &'static str) -> Entry {
-    Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<L>(config)?)) }
+    Entry { kind, from_config: |config| Ok(Arc::new(reading::read::<L>(&config.into())?)) }
 }
 
 /// The settings of a layer as JSON. Settings are plain structs, which always serialise.

@@ -10,6 +10,7 @@ use crate::error::Problem;
 use crate::kernels::rounding::MOST_WHOLE;
 use crate::kind::{self, Settings};
 use crate::plan::Recorder;
+use crate::reading;
 use crate::shape::Shape;
 
 /// Objective that training minimizes, for one output: settings, and the recording of a kernel. Plain data.
@@ -101,7 +102,7 @@ pub type Entry = kind::Entry<dyn LossFunction>;
 
 /// The entry of a loss that derives `Deserialize`.
 pub const fn entry<L: LossFunction + DeserializeOwned + 'static>(kind: &'static str) -> Entry {
-    Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<L>(config)?)) }
+    Entry { kind, from_config: |config| Ok(Arc::new(reading::read::<L>(&config.into())?)) }
 }
 
 /// Meaning of the second number of a row's report; the first is its weighted loss.

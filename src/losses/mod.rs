@@ -19,12 +19,12 @@ pub(crate) mod table;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Problem, Result};
 use crate::kind::{Named, SharedOrStatic};
 use crate::plan::{Recorder, View};
+use crate::reading::ReadError;
 use crate::shape::Shape;
 
 pub use crate::kind::Settings;
@@ -99,8 +99,8 @@ impl Loss {
     ///
     /// # Errors
     /// If the kind is unknown, or its settings can't be read.
-    pub fn read(named: Named, own: &[Entry]) -> Result<Self, String> {
-        named.make(own, LOSSES).map(|loss| Self(SharedOrStatic::Shared(loss)))
+    pub fn read(named: Named, own: &[Entry]) -> Result<Self, ReadError> {
+        named.make(own, LOSSES, table::KINDS).map(|loss| Self(SharedOrStatic::Shared(loss)))
     }
 
     /// The function behind it.
@@ -187,7 +187,7 @@ impl Serialize for Loss {
 
 impl<'de> Deserialize<'de> for Loss {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(Named::deserialize(deserializer)?, &[]).map_err(D::Error::custom)
+        Self::read(Named::deserialize(deserializer)?, &[]).map_err(ReadError::raise)
     }
 }
 

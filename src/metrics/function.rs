@@ -9,6 +9,7 @@ use super::mode::Mode;
 use crate::error::Problem;
 use crate::kind::{self, Settings};
 use crate::losses::Target;
+use crate::reading;
 use crate::shape::Shape;
 
 /// Metric that is counted over a whole dataset, from outputs and targets: settings, sums and their result. Plain data.
@@ -130,7 +131,7 @@ pub type Entry = kind::Entry<dyn MetricFunction>;
 
 /// The entry of a metric that derives `Deserialize`.
 pub const fn entry<M: MetricFunction + DeserializeOwned + 'static>(kind: &'static str) -> Entry {
-    Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<M>(config)?)) }
+    Entry { kind, from_config: |config| Ok(Arc::new(reading::read::<M>(&config.into())?)) }
 }
 
 /// Outputs of the positions of a check, between 0 and 1.

@@ -12,7 +12,9 @@ use super::mean::MeanAbsoluteErrorOf;
 use super::mode::Mode;
 use super::table::METRICS;
 use crate::error::Problem;
+use crate::kind::{kinds, known_names};
 use crate::losses::{LossFunction, Score, Target};
+use crate::reading::{self, ReadError, ReadReason};
 use crate::shape::Shape;
 
 /// A metric that is reported beside the loss, by its Keras name.
@@ -289,12 +291,12 @@ impl MetricRead {
     /// Looks the name up, also among the user's own metrics.
     ///
     /// # Errors
-    /// If it is unknown, or the settings are not those of it. In words that follow `can't be read: `.
-    pub(crate) fn metric(self, own: &[Entry]) -> Result<Metric, String> {
+    /// If it is unknown, or the settings are not those of it.
+    pub(crate) fn metric(self, own: &[Entry]) -> Result<Metric, ReadError> {
         let Self { name, settings } = self;
         let plain = |metric| match settings {
             None => Ok(metric),
-            Some(_) => Err(format!("`{name}` has no settings")),
+            Some(_) => Err(format!("`{name}` has no settings").into()),
         };
         match name.as_str() {
             ACCURACY => return plain(Metric::Accuracy),
@@ -304,32 +306,24 @@ impl MetricRead {
         }
         let settings = settings.unwrap_or_else(|| serde_json::json!({}));
         match name.as_str() {
-            TOP_K => {
-                let TopK { k } = serde_json::from_value(settings).map_err(|error| error.to_string())?;
-                Ok(Metric::TopKCategoricalAccuracy { k })
-            }
-            OWN => serde_json::from_value(settings).map(Metric::Own).map_err(|error| error.to_string()),
-            _ => {
-                let Some(entry) = own.iter().chain(METRICS).find(|entry| entry.kind == name) else {
-                    return Err(unknown(&name, own));
-                };
-                (entry.from_config)(settings)
-                    .map(|function| Metric::Counted(Counted(function)))
-                    .map_err(|error| error.to_string())
-            }
+            TOP_K => reading::read(&settings.into()).map(|TopK { k }| Metric::TopKCategoricalAccuracy { k }),
+            OWN => reading::read(&settings.into()).map(Metric::Own),
+            _ => match own.iter().chain(METRICS).find(|entry| entry.kind == name) {
+                Some(entry) => (entry.from_config)(settings).map(|function| Metric::Counted(Counted(function))),
+                None => Err(ReadReason::UnknownVariant { name, known: known_names(own, KINDS) }.into()),
+            },
         }
     }
 }
 
-fn unknown(name: &str, own: &[Entry]) -> String {
-    let of_rows = [ACCURACY, TOP_K, MEAN_ABSOLUTE_ERROR, PERPLEXITY, OWN];
-    let counted = own.iter().chain(METRICS).map(|entry| entry.kind);
-    let known: Vec<String> = of_rows.into_iter().chain(counted).map(|kind| format!("`{kind}`")).collect();
-    format!("unknown variant `{name}`, expected one of {}", known.join(", "))
-}
+/// Metrics that are no entries.
+const OF_ROWS: [&str; 5] = [ACCURACY, TOP_K, MEAN_ABSOLUTE_ERROR, PERPLEXITY, OWN];
+
+/// Names of all metrics.
+static KINDS: &[&str] = &kinds::<dyn MetricFunction, { OF_ROWS.len() + METRICS.len() }>(&OF_ROWS, METRICS);
 
 impl<'de> Deserialize<'de> for Metric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        MetricRead::deserialize(deserializer)?.metric(&[]).map_err(D::Error::custom)
+        MetricRead::deserialize(deserializer)?.metric(&[]).map_err(ReadError::raise)
     }
 }

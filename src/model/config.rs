@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::layers::{Configured, Entry, LAYERS, Layer, Regularizer, Regularizers, to_config};
 use crate::misread::{self, Misread};
 use crate::names;
+use crate::reading::{self, ReadReason};
 use crate::shape::Shape;
 use crate::shown;
 
@@ -131,8 +132,8 @@ impl ModelConfig {
     /// As [`build`](Self::build).
     pub fn build_with(&self, own: &[Entry], seed: u64) -> Result<Model> {
         if let Some((idx, misread)) = self.misread(own) {
+            let key = misread.key().map_or(String::new(), |key| format!(", key `{}`,", shown(key)));
             let help = misread.help.unwrap_or_else(|| "let it be as in Keras".into());
-            let key = misread.key.map_or(String::new(), |key| format!(", key `{}`,", shown(&key)));
             return Err(Error::model(format!("{}{key}", self.layers[idx].who(idx)), misread.problem, help));
         }
         let mut reader =
@@ -183,11 +184,14 @@ impl LayerConfig {
         let (mut plain, mut regularizers) = (self.clone(), Regularizers::default());
         let keys = self.settings.keys().filter(|key| Regularizers::has_key(key));
         for (key, value) in keys.filter_map(|key| plain.settings.remove_entry(key)) {
-            let read = Option::<Regularizer>::deserialize(value);
+            let read = reading::read::<Option<Regularizer>>(&value.into());
             let read = read.map_err(|error| {
-                let Misread { key: inner, problem, help } = misread::explain(&error.to_string());
-                let problem = inner.map_or(problem, |inner| format!("needs `l1` or `l2`, but has `{}`", shown(&inner)));
-                Misread { key: Some(key.clone()), problem, help }
+                let Misread { problem, help, .. } = misread::explain(&error);
+                let problem = match &error.reason {
+                    ReadReason::UnknownField { name, .. } => format!("needs `l1` or `l2`, but has `{}`", shown(name)),
+                    _ => problem,
+                };
+                Misread { path: vec![key.as_str().into()], problem, help }
             })?;
             read.into_iter().for_each(|regularizer| regularizers.set(key.clone(), regularizer));
         }
@@ -200,33 +204,18 @@ impl LayerConfig {
         let kinds: Vec<&str> = entries().map(|entry| entry.kind).collect();
         let Some(kind) = self.kind.as_deref() else {
             let help = "write `type = \"Dense\"`, or `reuse = \"name\"` to use a layer again".to_owned();
-            return Err(Misread { key: None, problem: "needs a `type`, but has none".into(), help: Some(help) });
+            return Err(Misread { path: Vec::new(), problem: "needs a `type`, but has none".into(), help: Some(help) });
         };
         let entry = names::known(kind, &kinds).and_then(|kind| entries().find(|entry| entry.kind == kind));
         let Some(entry) = entry else {
             let problem = format!("needs a known type, but got `{}`", shown(kind));
             return Err(Misread {
-                key: Some("type".into()),
+                path: vec!["type".into()],
                 problem,
                 help: Some(names::help(kind, "the types are", &kinds)),
             });
         };
-        (entry.from_config)(Value::Object(self.settings.clone())).map_err(|error| {
-            let misread = misread::explain(&error.to_string());
-            // The message names no key: the culprit is the key without which the error vanishes or changes.
-            let key = misread.key.clone().or_else(|| self.culprit(entry, &error.to_string()));
-            Misread { key, ..misread }
-        })
-    }
-
-    /// The setting that a message is about.
-    fn culprit(&self, entry: &Entry, message: &str) -> Option<String> {
-        let without = |key: &&String| {
-            let mut settings = self.settings.clone();
-            settings.remove(*key);
-            (entry.from_config)(Value::Object(settings)).err().is_none_or(|error| error.to_string() != message)
-        };
-        self.settings.keys().find(without).cloned()
+        (entry.from_config)(Value::Object(self.settings.clone())).map_err(|error| misread::explain(&error))
     }
 }
 

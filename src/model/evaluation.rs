@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::kind::Named;
 use crate::losses::{Loss, Reduction};
 use crate::metrics::{Metric, MetricRead};
+use crate::reading::ReadError;
 use crate::schema::Schema;
 
 /// The losses and metrics that a model was trained with, as in Keras' `compile`.
@@ -44,7 +45,7 @@ pub(super) struct EvaluationRead {
 
 impl EvaluationRead {
     /// Looks up losses and metrics, including the user's own; the error names an unknown one.
-    pub(super) fn evaluation(self, own: Own<'_>) -> Result<Evaluation, String> {
+    pub(super) fn evaluation(self, own: Own<'_>) -> Result<Evaluation, ReadError> {
         let Self { losses, loss_weights, reduction, metrics, target_means } = self;
         let losses = losses.into_iter().map(|named| Loss::read(named, own.losses)).collect::<Result<_, _>>()?;
         let of_output =

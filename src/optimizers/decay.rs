@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::rule::{Entry, UpdateRule};
-use super::table::OPTIMIZERS;
+use super::table::{KINDS, OPTIMIZERS};
 use crate::kind::{Named, Settings};
+use crate::reading::ReadError;
 
 const NAME: &str = "exclude_from_weight_decay";
 
@@ -42,8 +43,8 @@ impl DecayExclusion {
     /// Takes it out of the settings of an optimizer.
     ///
     /// # Errors
-    /// If it is no list of names, or the rule can't be made. In the words of serde.
-    pub(super) fn take(named: &mut Named, own: &[Entry]) -> Result<Option<Self>, String> {
+    /// If it is no list of names, or the rule can't be made.
+    pub(super) fn take(named: &mut Named, own: &[Entry]) -> Result<Option<Self>, ReadError> {
         let names = match named.settings.take(NAME) {
             None | Some(Value::Null) => return Ok(None),
             Some(value) => serde_json::from_value(value.clone())
@@ -55,12 +56,12 @@ impl DecayExclusion {
     /// Of these names, for a rule by its kind and settings.
     ///
     /// # Errors
-    /// If the rule can't be made. In the words of serde.
-    pub(super) fn of(names: Vec<String>, mut named: Named, own: &[Entry]) -> Result<Self, String> {
+    /// If the rule can't be made.
+    pub(super) fn of(names: Vec<String>, mut named: Named, own: &[Entry]) -> Result<Self, ReadError> {
         if named.settings.take("weight_decay").is_some() {
             named.settings.append(Settings::of(&NoDecay { weight_decay: 0.0 }));
         }
-        Ok(Self { names, rule: named.make(own, OPTIMIZERS)? })
+        Ok(Self { names, rule: named.make(own, OPTIMIZERS, KINDS)? })
     }
 
     /// Whether the parameter of a name is one of them.

@@ -26,13 +26,13 @@ pub(crate) mod table;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Problem, Result};
 use crate::kernels::ema as ema_kernel;
 use crate::kind::{Named, SharedOrStatic};
 use crate::plan::{Scalars, Word};
+use crate::reading::ReadError;
 
 pub use crate::kind::Settings;
 pub use adadelta::Adadelta;
@@ -101,11 +101,12 @@ impl Optimizer {
     ///
     /// # Errors
     /// If the kind is unknown, or its settings can't be read.
-    pub fn read(mut named: Named, own: &[Entry]) -> Result<Self, String> {
+    pub fn read(mut named: Named, own: &[Entry]) -> Result<Self, ReadError> {
         let clipping = Clipping::take(&mut named.settings)?;
         let ema = Ema::take(&mut named.settings)?;
         let exclusion = DecayExclusion::take(&mut named, own)?;
-        named.make(own, OPTIMIZERS).map(|rule| Self { rule: SharedOrStatic::Shared(rule), clipping, ema, exclusion })
+        let rule = SharedOrStatic::Shared(named.make(own, OPTIMIZERS, table::KINDS)?);
+        Ok(Self { rule, clipping, ema, exclusion })
     }
 
     /// Scales the gradient of each parameter down to this norm where it is above it, as `clipnorm` of Keras.
@@ -269,6 +270,6 @@ impl Serialize for Optimizer {
 
 impl<'de> Deserialize<'de> for Optimizer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(Named::deserialize(deserializer)?, &[]).map_err(D::Error::custom)
+        Self::read(Named::deserialize(deserializer)?, &[]).map_err(ReadError::raise)
     }
 }

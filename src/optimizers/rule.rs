@@ -9,6 +9,7 @@ use crate::error::Problem;
 use crate::kernels::Kernel;
 use crate::kind::{self, Settings};
 use crate::plan::Word;
+use crate::reading;
 
 /// The learning rate of the step, in a kernel's `Params`. The rule's own numbers of a step are `Word::Hyper(1)` and on.
 pub const LEARNING_RATE: Word = Word::Hyper(0);
@@ -68,7 +69,7 @@ pub type Entry = kind::Entry<dyn UpdateRule>;
 
 /// The entry of an optimizer that derives `Deserialize`.
 pub const fn entry<R: UpdateRule + DeserializeOwned + 'static>(kind: &'static str) -> Entry {
-    Entry { kind, from_config: |config| Ok(Arc::new(serde_json::from_value::<R>(config)?)) }
+    Entry { kind, from_config: |config| Ok(Arc::new(reading::read::<R>(&config.into())?)) }
 }
 
 /// Declares an optimizer of the crate: its settings, each with its default and, if it is a number, its [`Range`]; its kind,

@@ -7,8 +7,9 @@ use super::adamax::Adamax;
 use super::lion::Lion;
 use super::nadam::Nadam;
 use super::rmsprop::RmsProp;
-use super::rule::{Entry, entry};
+use super::rule::{Entry, UpdateRule, entry};
 use super::sgd::Sgd;
+use crate::kind::kinds;
 
 manyhands_engine::table_of_kinds! {
     /// Every optimizer of the crate.
@@ -24,3 +25,6 @@ manyhands_engine::table_of_kinds! {
         Adadelta => "Adadelta",
     }
 }
+
+/// Their names.
+pub(super) static KINDS: &[&str] = &kinds::<dyn UpdateRule, { OPTIMIZERS.len() }>(&[], OPTIMIZERS);

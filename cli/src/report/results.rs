@@ -136,20 +136,14 @@ impl Results {
 
     pub fn read(path: &Path) -> Result<Self> {
         let text = files::read_text(path)?;
-        let refuse = |problem: String| {
-            let who = format!("`{}`", shown(path));
-            Error::setting(who, problem, "a report needs a folder that `manyhands train --run` wrote")
-        };
-        let results: Self = serde_json::from_str(&text).map_err(|error| {
-            // The place is told in other words.
-            let text = error.to_string();
-            let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
-            let misread::Misread { problem, .. } = misread::explain(text);
-            refuse(format!("{problem} (line {})", error.line()))
-        })?;
+        let help = "a report needs a folder that `manyhands train --run` wrote";
+        let results: Self = misread::read_json(&text, &path.display().to_string(), help)?;
         match results.manyhands_run {
             FORM => Ok(results),
-            other => Err(refuse(format!("needs to be of form {FORM}, but is of form {other}"))),
+            other => {
+                let problem = format!("needs to be of form {FORM}, but is of form {other}");
+                Err(Error::setting(format!("`{}`", shown(path)), problem, help))
+            }
         }
     }
 }

@@ -75,11 +75,62 @@ const MISTAKES: &[(&str, &str)] = &[
         "line 2, key `metrics`, needs a known name, but got `acuracy`\n  help: did you mean `accuracy`?",
     ),
     ("[training]\nvalidation = 1\n", "line 2, key `validation`, needs \"test\""),
+    ("[training]\nepochs = 3\nepochs = 4\n", "line 3, key `epochs`, appears twice\n  help: keep one of them"),
+    ("[training]\nepochs = 2026-01-01\n", "line 2, key `epochs`, needs a whole number from 0 up, but got a date"),
+    ("[training]\nepochs = nan\n", "line 2, key `epochs`, needs a whole number from 0 up, but got nan"),
+    ("[training]\nplacement = 3\n", "line 2, key `placement`, needs \"replicas\", \"auto\", or a list of stages"),
+    ("[training.early_stopping]\npatience = 3\nmonitr = \"loss\"\n", "line 3, key `monitr`, is not known here"),
+    ("[training.epochs]\n", "line 1, table `training.epochs`, needs a whole number from 0 up, but got a table"),
+];
+
+/// Mistakes in tables that are chosen by their `type`, of whose keys serde tells nothing.
+const MISTAKES_BY_TYPE: &[(&str, &str)] = &[
+    (
+        "[optimizer]\ntype = \"Adam\"\nbeta_2 = \"x\"\nbeta_1 = \"x\"\n",
+        "line 4, key `beta_1`, needs a number, but got \"x\"",
+    ),
+    ("[optimizer]\nlearning_rate = 0.1\n", "line 1, table `optimizer`, needs `type`, but has none"),
+    ("[optimizer]\ntype = 3\n", "line 2, key `type`, needs a string as `type`, but got 3"),
+    (
+        "[optimizer]\ntype = \"Adam\"\nclipnorm = \"x\"\n",
+        "line 3, key `clipnorm`, needs a number as `clipnorm`, but got",
+    ),
+    (
+        "[[losses]]\ntype = \"mse\"\n[[losses]]\ntype = \"Huber\"\ndelta = \"x\"\n",
+        "line 5, key `delta`, needs a number",
+    ),
+    ("[[losses]]\ntype = \"mse\"\n[[losses]]\ndelta = 1.0\n", "line 3, table `losses`, needs `type`, but has none"),
+    (
+        "[schedule]\ntype = \"CosineDecay\"\ndecay_steps = 10\nwarmup_steps = -1\n",
+        "line 4, key `warmup_steps`, needs a whole number from 0 up, but got -1",
+    ),
+    ("[schedule]\ntype = \"CosineDecay\"\n", "line 1, table `schedule`, needs `decay_steps`, but has none"),
+    (
+        "[schedule]\ntype = \"PiecewiseConstantDecay\"\nboundaries = [1]\nvalues = [\n  0.1,\n  \"x\",\n]\n",
+        "line 6, key `values`, needs a number, but got \"x\"",
+    ),
+    (
+        "[data]\ntype = \"image_folder\"\ntrain = \"a\"\nheight = 8\nwidth = \"x\"\n",
+        "line 5, key `width`, needs a whole number from 0 up, but got \"x\"",
+    ),
+    ("[data]\ntype = \"image_folder\"\nheight = 8\nwidth = 8\n", "line 1, table `data`, needs `train`, but has none"),
+    (
+        "[data]\ntype = \"csv\"\ntrain = \"a\"\ntarget = 1.5\n",
+        "line 4, key `target`, needs a column's name or index, or a list",
+    ),
+    (
+        "[training]\naugment = [\n  { type = \"RandomFlip\" },\n  { type = \"RandomRotation\", factor = \"x\" },\n]\n",
+        "line 4, key `factor`, needs a number, or a list of the smallest and the largest",
+    ),
+    (
+        "[training]\nmetrics = [\n  \"accuracy\",\n  { auc = { curves = 1 } },\n]\n",
+        "line 4, key `curves`, is not known here\n  help: did you mean `curve`?",
+    ),
 ];
 
 #[test]
 fn mistakes_are_named_by_file_line_and_key() {
-    for (text, expected) in MISTAKES {
+    for (text, expected) in MISTAKES.iter().chain(MISTAKES_BY_TYPE) {
         assert!(refused(text).contains(expected), "{text}\n{}\n{expected}", refused(text));
     }
 }
@@ -136,6 +187,15 @@ fn mistakes_in_layers_are_named_by_line_and_key() {
             "layer 1 `Conv2D`, key `kernel_size`, needs a whole number from 0 up, or a list of 2 of them, but got 3 of them",
         ),
         ("{ units = 3 },\n", "layer 1 `?`, needs a `type`, but has none"),
+        (
+            "{ type = \"Bidirectional\", layer = { type = \"LSTM\", units = 3, unit = 3 } },\n",
+            "layer 1 `Bidirectional`, key `unit`, is not known here\n  help: did you mean `units`?",
+        ),
+        (
+            "{ type = \"Bidirectional\", layer = { type = \"LSTM\" } },\n",
+            "layer 1 `Bidirectional`, key `layer`, needs `units`, but has none",
+        ),
+        ("{ type = \"Dense\", units = 3, trainable = 1 },\n", "key `trainable`, needs `true` or `false`, but got 1"),
     ];
     for (layer, expected) in cases {
         let error = refused(&layers(&format!("{flatten}{layer}")));

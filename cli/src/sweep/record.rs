@@ -75,17 +75,14 @@ impl Asked {
             return Ok(None);
         }
         let text = files::read_text(path)?;
-        let refuse = |problem: String| {
-            let help = "name a new folder by `--folder`, or remove that file";
-            Error::setting(format!("`{}`", shown(path)), problem, help)
-        };
-        let read: Read = serde_json::from_str(&text).map_err(|error| {
-            let misread::Misread { problem, .. } = misread::explain(&error.to_string());
-            refuse(format!("{problem} (line {})", error.line()))
-        })?;
+        let help = "name a new folder by `--folder`, or remove that file";
+        let read: Read = misread::read_json(&text, &path.display().to_string(), help)?;
         match read.manyhands_sweep {
             FORM => Ok(Some(read.asked)),
-            other => Err(refuse(format!("needs to be of form {FORM}, but is of form {other}"))),
+            other => {
+                let problem = format!("needs to be of form {FORM}, but is of form {other}");
+                Err(Error::setting(format!("`{}`", shown(path)), problem, help))
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use crate::vocabulary::TokenSettings;
 /// A column, by its name in the header or by its index, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "a column's name, or its index from 0")]
+#[serde(untagged, expecting = "needs a column's name, or its index from 0")]
 pub enum Column {
     /// By index, from 0.
     Index(usize),
@@ -97,7 +97,7 @@ pub enum NumberScale {
 /// A value, or a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged, expecting = "a column's name or index, or a list of them")]
+#[serde(untagged, expecting = "needs a column's name or index, or a list of them")]
 pub enum OneOrMany<T> {
     /// One.
     One(T),
