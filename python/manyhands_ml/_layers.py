@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import numpy as np
 
 from . import _native
@@ -135,6 +136,14 @@ def _gates(config: Settings, shape: list[Any]) -> Settings:
     return {"recurrent_activation": function}
 
 
+def _cell(config: Settings, shape: list[Any]) -> Settings:
+    """The function that makes gates, if there are any, and whether outputs behind a mask are zeros."""
+    # Unrolled, Keras leaves this out on two of its backends.
+    is_left_out = config["unroll"] and keras.config.backend() in ("jax", "numpy")
+    gates = _gates(config, shape) if "recurrent_activation" in config else {}
+    return {**gates, "zero_output_for_mask": config["zero_output_for_mask"] and not is_left_out}
+
+
 def _attention(config: Settings, shape: list[Any]) -> Settings:
     """Sizes of an attention over the one axis of a sequence."""
     axes, output = config["attention_axes"], config["output_shape"]
@@ -169,15 +178,15 @@ def _both_directions(config: Settings, shape: list[Any]) -> Settings:
     return {"layer": forward, "merge_mode": config["merge_mode"]}
 
 
-def _recurrent(type: str, take: str = "", **more: Any) -> Row:
+def _recurrent(type: str, take: str = "", *, looks_at: str = "") -> Row:
     """A recurrent layer, whose weights are those of its cell."""
     return Row(
         type,
-        take=_words(f"units activation use_bias dropout recurrent_dropout return_sequences go_backwards zero_output_for_mask {take}"),
-        # Unrolled or not, it computes the same.
-        need={"return_state": False, "stateful": False, "unroll": ...},
+        take=_words(f"units activation use_bias dropout recurrent_dropout return_sequences go_backwards {take}"),
+        need={"return_state": False, "stateful": False},
+        make=_cell,
+        looks_at=_words(f"unroll zero_output_for_mask {looks_at}"),
         weights={name: f"cell.{name}" for name in _OF_CELLS},
-        **more,
     )
 
 
@@ -251,7 +260,7 @@ LAYERS: dict[str, Row] = {
         weights=_same("embeddings"),
     ),
     "Flatten": Row("Flatten"),
-    "GRU": _recurrent("GRU", "reset_after", make=_gates, looks_at=("recurrent_activation",)),
+    "GRU": _recurrent("GRU", "reset_after", looks_at="recurrent_activation"),
     "GaussianDropout": Row("GaussianDropout", take=("rate",)),
     "GaussianNoise": Row("GaussianNoise", take=("stddev",)),
     "GlobalAveragePooling1D": Row("GlobalAveragePooling1D", take=("keepdims",)),
@@ -266,7 +275,7 @@ LAYERS: dict[str, Row] = {
         looks_at=("axis",),
     ),
     "Identity": Row("Activation", make=lambda config, shape: {"activation": "linear"}),
-    "LSTM": _recurrent("LSTM", "unit_forget_bias", make=_gates, looks_at=("recurrent_activation",)),
+    "LSTM": _recurrent("LSTM", "unit_forget_bias", looks_at="recurrent_activation"),
     "LayerNormalization": Row(
         "LayerNormalization",
         take=_words("epsilon center scale"),

@@ -115,6 +115,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([SEQUENCE], lambda: layers.LSTM(4)),
         ([SEQUENCE], lambda: layers.LSTM(4, return_sequences=True, activation="relu", unit_forget_bias=False)),
         ([MASKED], lambda: layers.LSTM(3, dropout=0.2, recurrent_dropout=0.1, zero_output_for_mask=True, return_sequences=True)),
+        ([MASKED], lambda: layers.LSTM(3, zero_output_for_mask=True, return_sequences=True, unroll=True)),
     ],
     "LayerNormalization": [
         ([ROW], layers.LayerNormalization),
@@ -169,7 +170,12 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.SeparableConv2D(4, 3)),
         ([IMAGE], lambda: layers.SeparableConv2D(4, 2, padding="same", depth_multiplier=2, activation="tanh")),
     ],
-    "SimpleRNN": [([SEQUENCE], lambda: layers.SimpleRNN(4)), ([MASKED], lambda: layers.SimpleRNN(4, return_sequences=True))],
+    "SimpleRNN": [
+        ([SEQUENCE], lambda: layers.SimpleRNN(4)),
+        ([MASKED], lambda: layers.SimpleRNN(4, return_sequences=True)),
+        # Unrolled on JAX, Keras repeats the output before a masked step whatever `zero_output_for_mask` says.
+        ([MASKED], lambda: layers.SimpleRNN(4, return_sequences=True, zero_output_for_mask=True, unroll=True)),
+    ],
     "SpatialDropout1D": [([SEQUENCE], lambda: layers.SpatialDropout1D(0.4))],
     "SpatialDropout2D": [([IMAGE], lambda: layers.SpatialDropout2D(0.4))],
     "StochasticDepth": [([IMAGE], lambda: StochasticDepth(0.4))],

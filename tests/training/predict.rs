@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+use manyhands::adapters::list;
 use manyhands::data::{Batch, Dataset, InMemory, digits};
 use manyhands::layers::{
-    Activation, Add, BatchNormalization, Conv2D, Dense, Flatten, GlobalAveragePooling1D, Relu, RepeatVector,
+    Activation, ActivationLayer, Add, BatchNormalization, Conv2D, Dense, Flatten, GlobalAveragePooling1D, Relu,
+    RepeatVector,
 };
 use manyhands::{Compile, ErrorKind, Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, Trainer};
 use ndarray::{Array2, ArrayD};
@@ -37,6 +39,23 @@ fn a_predictor_gives_what_a_trainer_gives_on_any_number_of_adapters() {
             let mut predictor = Predictor::new(model()).adapters(adapters).unwrap();
             let got = predictor.predict(digits::test().unwrap(), batch_size).unwrap();
             assert_close("predictions", values(&got[0]), values(&wanted[0]), 1e-5);
+        }
+    }
+}
+
+/// Of a large negative number softplus is nearly 0; a Poisson loss then takes its logarithm.
+#[test]
+fn small_values_of_softplus_keep_their_digits_on_every_adapter() {
+    let inputs: Vec<f32> = (-160..=20).map(|step| step as f32 * 0.1).collect();
+    let wanted: Vec<f64> = inputs.iter().map(|x| f64::from(*x).exp().ln_1p()).collect();
+    for (position, info) in list().iter().enumerate() {
+        let softplus = Sequential::new([1]).add(ActivationLayer { activation: Activation::Softplus }).build(0).unwrap();
+        let rows = Array2::from_shape_vec((inputs.len(), 1), inputs.clone()).unwrap();
+        let mut predictor = Predictor::new(softplus).adapters(&position.to_string()).unwrap();
+        let got = predictor.predict(InMemory::without_targets(rows).unwrap(), 64).unwrap();
+        for ((x, got), wanted) in inputs.iter().zip(values(&got[0])).zip(&wanted) {
+            let far = (f64::from(*got) / wanted - 1.0).abs();
+            assert!(far < 1e-5, "{}: softplus({x}) is {got}, not {wanted}", info.name);
         }
     }
 }

@@ -40,7 +40,7 @@ fn activate(x: f32) -> f32 {
         case 7u: { return select(SLOPE * (sure_exp(-abs(x)) - 1.0), x, x > 0.0); }
         case 8u: { return 1.0507009874 * select(1.6732632424 * (sure_exp(-abs(x)) - 1.0), x, x > 0.0); }
         case 9u: { return sure_exp(x); }
-        case 10u: { return select(x, 0.0, x < 0.0) + log(1.0 + exp(-abs(x))); }
+        case 10u: { return select(x, 0.0, x < 0.0) + log_of_more(exp(-abs(x))); }
         case 11u: { return x / (1.0 + abs(x)); }
         case 12u: { return hard_sigmoid(x); }
         case 13u: { return 0.5 * x * (1.0 + erf(x * 0.70710678)); }
@@ -68,7 +68,7 @@ fn activation_slope_from_output(y: f32) -> f32 {
         case 7u: { return select(y + SLOPE, 1.0, y > 0.0); }
         case 8u: { return select(y + 1.7580993408, 1.0507009874, y > 0.0); }
         case 9u: { return y; }
-        case 10u: { return 1.0 - exp(-y); }
+        case 10u: { return part_that_decays(y); }
         case 11u: { return (1.0 - abs(y)) * (1.0 - abs(y)); }
         case 12u: { return select(0.0, 0.16666667, y > 0.0 && y < 1.0); }
         default: { return 1.0; }
@@ -114,6 +114,16 @@ fn activation_slope_from_input(x: f32) -> f32 {
 fn sigmoid(x: f32) -> f32 {
     let e = exp(-abs(x));
     return select(e, 1.0, x >= 0.0) / (1.0 + e);
+}
+
+// ln(1 + e) for e from 0 to 1: where 1 + e would round most of a small e away, by the first terms of its series.
+fn log_of_more(e: f32) -> f32 {
+    return select(log(1.0 + e), e * (1.0 - e * (0.5 - e * (0.33333333 - e * (0.25 - e * 0.2)))), e < 0.03125);
+}
+
+// 1 - exp(-y) for y from 0 up, likewise.
+fn part_that_decays(y: f32) -> f32 {
+    return select(1.0 - exp(-y), y * (1.0 - y * (0.5 - y * (0.16666667 - y * 0.041666667))), y < 0.03125);
 }
 
 // SwiftShader's exp() of a NaN is infinite.
