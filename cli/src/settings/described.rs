@@ -13,7 +13,8 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use super::{ModelTable, SettingsFile, TrainingTable};
+use super::model::ModelTable;
+use super::{SettingsFile, TrainingTable};
 
 /// A file that is compared with what the code says, or written.
 fn check_file(path: &str, text: &str) {

@@ -1,5 +1,8 @@
 //! Tests of settings, and of the messages about mistakes in them.
 
+use manyhands::adapters::MemoryLimits;
+use manyhands::{Metric, SplitMode};
+
 use super::*;
 
 fn refused(text: &str) -> String {

@@ -1,0 +1,85 @@
+//! The setting `model`: a model file, or the table `[model]`.
+
+use std::path::PathBuf;
+
+use manyhands::model::{InputConfig, LayerConfig};
+use manyhands::{ModelConfig, Result, Shape};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+#[cfg(test)]
+use super::described;
+
+/// `model = "file.safetensors"`, or the table `[model]`.
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "described::PathOrTable"))]
+pub enum ModelSource {
+    File(PathBuf),
+    Layers(ModelConfig),
+    /// Layers behind those of a model file, of which `until` is the last.
+    Start {
+        start: PathBuf,
+        until: Option<String>,
+        config: ModelConfig,
+    },
+}
+
+/// The table `[model]`.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct ModelTable {
+    /// A model file, whose layers with their weights stand before the new ones.
+    start: Option<PathBuf>,
+    /// The last layer of `start` that is used; all are, if it is left out.
+    until: Option<String>,
+    /// Shape of a row of the one input, which is then called `input`. Without inputs, they are those of the data.
+    input: Option<Shape>,
+    /// Several inputs.
+    #[serde(default)]
+    inputs: Vec<InputConfig>,
+    /// The layers in order.
+    #[cfg_attr(test, schemars(with = "Vec<described::AnyLayer>"))]
+    layers: Vec<LayerConfig>,
+    /// Names of the outputs.
+    #[serde(default)]
+    outputs: Vec<String>,
+}
+
+impl ModelTable {
+    /// The source that the table tells, or what is wrong with it.
+    fn source(self) -> Result<ModelSource, &'static str> {
+        let Self { start, until, input, inputs, layers, outputs } = self;
+        let has_inputs = input.is_some() || !inputs.is_empty();
+        let config = ModelConfig { input, inputs, layers, outputs };
+        match (start, until) {
+            (Some(_), _) if has_inputs => Err("needs no inputs beside `start`, whose model has them"),
+            (Some(start), until) => Ok(ModelSource::Start { start, until, config }),
+            (None, Some(_)) => Err("needs `start`, a model file, beside `until`"),
+            (None, None) => Ok(ModelSource::Layers(config)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ModelSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Source;
+        impl<'de> Visitor<'de> for Source {
+            type Value = ModelSource;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a table of layers, or the path of a model file")
+            }
+
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<ModelSource, E> {
+                Ok(ModelSource::File(path.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelSource, A::Error> {
+                let table = ModelTable::deserialize(MapAccessDeserializer::new(map))?;
+                table.source().map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(Source)
+    }
+}
