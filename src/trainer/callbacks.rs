@@ -173,6 +173,7 @@ pub struct EarlyStopping {
     monitor: Monitor,
     patience: u32,
     min_delta: f64,
+    start_from_epoch: u64,
     best: Option<f64>,
     best_weights: Option<Weights>,
     waited: u32,
@@ -181,13 +182,20 @@ pub struct EarlyStopping {
 impl EarlyStopping {
     /// Watches a number for `patience` epochs without improvement.
     pub fn new(monitor: Monitor, patience: u32) -> Self {
-        Self { monitor, patience, min_delta: 0.0, best: None, best_weights: None, waited: 0 }
+        Self { monitor, patience, min_delta: 0.0, start_from_epoch: 0, best: None, best_weights: None, waited: 0 }
     }
 
     /// Counts only improvements of at least `min_delta`.
     #[must_use]
     pub fn min_delta(mut self, min_delta: f64) -> Self {
         self.min_delta = min_delta;
+        self
+    }
+
+    /// Leaves out so many epochs at the start of the run: neither are they waited for, nor is one of them the best. As in Keras.
+    #[must_use]
+    pub fn start_from_epoch(mut self, n_epochs: u64) -> Self {
+        self.start_from_epoch = n_epochs;
         self
     }
 
@@ -208,6 +216,9 @@ impl Callback for EarlyStopping {
     }
 
     fn on_epoch(&mut self, end: &mut EpochEnd<'_>) -> Result<Flow> {
+        if end.log.epoch <= self.start_from_epoch {
+            return Ok(Flow::Continue);
+        }
         let value = self.monitor.of(end.log);
         if self.monitor.is_better(value, self.best, self.min_delta)? {
             self.best = Some(value);

@@ -275,6 +275,24 @@ fn early_stopping_and_the_best_model_follow_each_metric_in_its_own_direction() {
     }
 }
 
+/// Accuracy falls from epoch to epoch. Source of the epochs: Keras 3, `EarlyStopping.on_epoch_end`.
+#[test]
+fn early_stopping_starts_from_an_epoch() {
+    let ends_after = |start_from_epoch: u64, patience: u32| {
+        let (mut trainer, [train, validation]) = changing(Loss::CATEGORICAL_CROSSENTROPY, vec![Metric::Accuracy], 1);
+        let monitor = Monitor::new("val_accuracy");
+        let mut stopping = EarlyStopping::new(monitor, patience).start_from_epoch(start_from_epoch);
+        let fit = Fit::new(6).batch_size(ROWS).in_order().validation(validation);
+        let history = trainer.fit_with(train, &fit, &mut [&mut stopping]).unwrap();
+        let values = history.of("val_accuracy");
+        let best = stopping.best_value().map(|best| values.iter().position(|value| *value == best).unwrap() + 1);
+        (values.len(), best)
+    };
+    assert_eq!(ends_after(0, 2), (3, Some(1)));
+    assert_eq!(ends_after(1, 2), (4, Some(2)));
+    assert_eq!(ends_after(6, 1), (6, None));
+}
+
 #[test]
 fn a_metric_without_a_direction_needs_a_mode() {
     let own = |mode: Option<Mode>| {

@@ -20,6 +20,9 @@ pub struct EarlyStoppingTable {
     /// Least change that counts as an improvement.
     #[serde(default)]
     min_delta: f64,
+    /// Epochs at the start of the run that count for nothing: neither are they waited for, nor is one of them the best.
+    #[serde(default)]
+    start_from_epoch: u64,
 }
 
 impl EarlyStoppingTable {
@@ -33,7 +36,7 @@ impl EarlyStoppingTable {
             ));
         }
         let stopping = EarlyStopping::new(self.mode.monitor(&self.monitor), self.patience);
-        Ok(stopping.min_delta(self.min_delta))
+        Ok(stopping.min_delta(self.min_delta).start_from_epoch(self.start_from_epoch))
     }
 }
 
