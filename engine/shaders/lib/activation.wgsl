@@ -121,9 +121,9 @@ fn log_of_more(e: f32) -> f32 {
     return select(log(1.0 + e), e * (1.0 - e * (0.5 - e * (0.33333333 - e * (0.25 - e * 0.2)))), e < 0.03125);
 }
 
-// 1 - exp(-y) for y from 0 up, likewise.
+// 1 - exp(-y), likewise.
 fn part_that_decays(y: f32) -> f32 {
-    return select(1.0 - exp(-y), y * (1.0 - y * (0.5 - y * (0.16666667 - y * 0.041666667))), y < 0.03125);
+    return select(1.0 - exp(-y), y * (1.0 - y * (0.5 - y * (0.16666667 - y * 0.041666667))), abs(y) < 0.03125);
 }
 
 // SwiftShader's exp() of a NaN is infinite.
