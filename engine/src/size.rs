@@ -166,22 +166,13 @@ pub enum Grid {
         /// Elements of a factor that can be loaded at once: 4, or 1.
         width: u32,
     },
-    /// A workgroup, or several to a workgroup, for each part of a result of attention.
-    Heads {
-        /// Parts: of rows, heads, positions and columns.
-        parts: Word,
-        /// Columns of a query, key or value, the most of them.
-        columns: u32,
-        /// Elements of them that can be loaded at once: 4, or 1.
-        width: u32,
-    },
 }
 
 impl Grid {
     /// Whether there is nothing to run.
     pub fn is_empty(self, scalars: &Scalars) -> bool {
         match self {
-            Self::Elements(count) | Self::Items(count) | Self::Heads { parts: count, .. } => count.bits(scalars) == 0,
+            Self::Elements(count) | Self::Items(count) => count.bits(scalars) == 0,
             Self::Tiles { m, n, .. } => m.bits(scalars) == 0 || n.bits(scalars) == 0,
         }
     }

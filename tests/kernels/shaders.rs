@@ -22,14 +22,10 @@ const MAX_STORAGE_BUFFERS: usize = 8;
 const MAX_WORKGROUP_BYTES: u32 = 16_384;
 const MAX_INVOCATIONS: u32 = 256;
 
-/// What a text may ask of a device: nothing, but for the tile that shares loads in a subgroup, the one that keeps 16-bit floats,
-/// and `pack2x16float`, which is no feature in WebGPU.
+/// What a text may ask of a device: nothing, but for the tile that keeps 16-bit floats, and
+/// `pack2x16float`, which is no feature in WebGPU.
 fn capabilities(kernel: &Kernel, tile: Tile) -> Capabilities {
-    let of_tile = match tile {
-        Tile::Subgroups => Capabilities::SUBGROUP,
-        Tile::Halves64 => Capabilities::SHADER_FLOAT16,
-        _ => Capabilities::empty(),
-    };
+    let of_tile = if tile == Tile::Halves64 { Capabilities::SHADER_FLOAT16 } else { Capabilities::empty() };
     let halves = if kernel.stem == "halves" { Capabilities::SHADER_FLOAT16_IN_FLOAT32 } else { Capabilities::empty() };
     of_tile | halves
 }
@@ -102,15 +98,10 @@ fn spirv(
     version: (u8, u8),
     (policy, bounded): (BoundsCheckPolicy, bool),
 ) -> Result<Vec<u8>, spv::Error> {
-    use spv::Capability::{Float16, GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle};
-    let of_tile: &[spv::Capability] = match tile {
-        Tile::Subgroups => &[GroupNonUniform, GroupNonUniformBallot, GroupNonUniformShuffle],
-        Tile::Halves64 => &[Float16],
-        _ => &[],
-    };
+    let of_tile = (tile == Tile::Halves64).then_some(spv::Capability::Float16);
     let options = spv::Options {
         lang_version: version,
-        capabilities: Some(std::iter::once(spv::Capability::Shader).chain(of_tile.iter().copied()).collect()),
+        capabilities: Some(std::iter::once(spv::Capability::Shader).chain(of_tile).collect()),
         bounds_check_policies: policies(policy),
         force_loop_bounding: bounded,
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
@@ -124,13 +115,9 @@ fn spirv(
 #[test]
 fn every_entry_point_is_written_as_hlsl() {
     each_resolved(|kernel, tile, name, module, info| {
-        // FXC takes the first, DXC the others; only that one knows subgroups and, from 6.2 on, 16-bit floats.
+        // FXC takes the first, DXC the others, and 16-bit floats from 6.2 on.
         let models = [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_0, hlsl::ShaderModel::V6_2];
-        let able = match tile {
-            Tile::Subgroups => &models[1..2],
-            Tile::Halves64 => &models[2..],
-            _ => &models[..2],
-        };
+        let able = if tile == Tile::Halves64 { &models[2..] } else { &models[..2] };
         for shader_model in able.iter().copied() {
             for (policy, bounded) in CHECKS {
                 let options = hlsl::Options {
@@ -153,10 +140,10 @@ fn every_entry_point_is_written_as_hlsl() {
 
 #[test]
 fn every_entry_point_is_written_as_msl() {
-    each_resolved(|kernel, tile, name, module, info| {
+    each_resolved(|kernel, _, name, module, info| {
         for (policy, bounded) in CHECKS {
             let options = msl::Options {
-                lang_version: if tile == Tile::Subgroups { (2, 1) } else { (2, 0) },
+                lang_version: (2, 0),
                 bounds_check_policies: policies(policy),
                 force_loop_bounding: bounded,
                 zero_initialize_workgroup_memory: false,
@@ -183,9 +170,7 @@ fn every_entry_point_is_valid_spirv() {
     }
     let folder = tempfile::tempdir().expect("a folder for the modules");
     each_resolved(|kernel, tile, name, module, info| {
-        // Vulkan 1.0 has no subgroups.
-        let targets = VULKAN.iter().skip(usize::from(tile == Tile::Subgroups));
-        for ((target, version), checks) in targets.flat_map(|it| CHECKS.map(|checks| (*it, checks))) {
+        for ((target, version), checks) in VULKAN.iter().flat_map(|it| CHECKS.map(|checks| (*it, checks))) {
             let bytes =
                 spirv(kernel, tile, module, info, version, checks).unwrap_or_else(|e| panic!("{name} {target}: {e}"));
             let file = folder.path().join("entry.spv");

@@ -131,9 +131,7 @@ impl Record {
             Word::Rows(factor) => Word::Rows(factor * of_row),
             rows => Word::U32(number(rows) * of_row),
         };
-        let (dim, value_dim) = (number(self.dim), number(self.value_dim));
-        let width = if (dim | value_dim).is_multiple_of(4) { 4 } else { 1 };
-        Grid::Heads { parts, columns: dim.max(value_dim), width }
+        Grid::Items(parts)
     }
 }
 

@@ -102,13 +102,11 @@ pub enum Library {
     /// `lib/product_*.wgsl`: the tile loop of a matrix product, one file a way to cut it, and `lib/product_factors.wgsl`
     /// for all of them.
     Product,
-    /// `lib/attention_*.wgsl`: the loops of attention, likewise.
+    /// `lib/attention.wgsl`: the loops of attention, through workgroup memory.
     Attention,
 }
 
 /// A way to cut a matrix product into workgroups. The best one depends on the adapter, and on the product.
-///
-/// Attention has two texts: one for [`Tile::Subgroups`], and one, through workgroup memory, for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tile {
@@ -116,8 +114,6 @@ pub enum Tile {
     Registers,
     /// 8 × 8 results an invocation, from registers alone, loaded four at a time.
     Vectors,
-    /// 32 × 8 results an invocation, in subgroups of eight that share what they load: for adapters that are CPUs.
-    Subgroups,
     /// 32 × 32 results of 64 invocations through workgroup memory, 4 × 4 each.
     Workgroup32,
     /// 64 × 64 results of 256 invocations through workgroup memory, 4 × 4 each.
@@ -131,26 +127,15 @@ pub enum Tile {
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 7] = [
-        Self::Registers,
-        Self::Vectors,
-        Self::Subgroups,
-        Self::Workgroup32,
-        Self::Workgroup64,
-        Self::Workgroup128,
-        Self::Halves64,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Registers, Self::Vectors, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Halves64];
 
     /// The one to use for a grid on an adapter where this one is best.
     ///
-    /// Factors that can't be loaded four at a time are loaded one by one; a narrow result is computed in narrow parts.
+    /// Factors that can't be loaded four at a time are loaded one by one.
     #[must_use]
     pub fn chosen_for(self, grid: Grid) -> Self {
-        match self {
-            tile if !tile.fits(grid) => Self::Registers,
-            Self::Subgroups if columns(grid).is_some_and(|columns| columns <= NARROW) => Self::Vectors,
-            tile => tile,
-        }
+        if self.fits(grid) { self } else { Self::Registers }
     }
 
     /// Whether it can compute a grid for a kernel with these constants.
@@ -163,8 +148,7 @@ impl Tile {
         match (self, grid) {
             (Self::Registers, _) => true,
             (Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128 | Self::Halves64, Grid::Tiles { .. }) => true,
-            (Self::Vectors | Self::Subgroups, Grid::Tiles { width, .. }) => width == 4,
-            (Self::Subgroups, Grid::Heads { columns, width, .. }) => width == 4 && columns <= MOST_IN_REGISTERS,
+            (Self::Vectors, Grid::Tiles { width, .. }) => width == 4,
             _ => false,
         }
     }
@@ -172,16 +156,14 @@ impl Tile {
     /// The `override` constant that fits the text to a grid, if it has one: few columns need another cut than
     /// many.
     pub fn constant(self, grid: Grid) -> Option<(&'static str, u32)> {
+        // Columns that depend on the rows of a run are many.
         let columns = match grid {
-            Grid::Tiles { .. } => columns(grid).unwrap_or(u32::MAX),
-            Grid::Heads { columns, .. } if self == Self::Subgroups => {
-                return Some(("ATTENTION_VECTORS", columns.div_ceil(4).next_power_of_two().max(2)));
-            }
+            Grid::Tiles { n: Word::U32(columns), .. } => columns,
+            Grid::Tiles { .. } => u32::MAX,
             _ => return None,
         };
         match self {
             Self::Registers | Self::Vectors => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
-            Self::Subgroups => Some(("PRODUCT_COLUMNS", if columns <= 32 { 4 } else { 8 })),
             Self::Workgroup32 => Some(("PRODUCT_ACROSS", 8)),
             Self::Workgroup64 | Self::Halves64 => Some(("PRODUCT_ACROSS", 16)),
             Self::Workgroup128 => None,
@@ -193,30 +175,10 @@ impl Tile {
         let constant = self.constant(grid).map_or(1, |(_, value)| value);
         match self {
             Self::Registers | Self::Vectors => [64 / constant * 8, constant * 8],
-            Self::Subgroups => [256, 8 * constant],
             Self::Workgroup32 => [32, 32],
             Self::Workgroup64 | Self::Halves64 => [64, 64],
             Self::Workgroup128 => [128, 128],
         }
-    }
-
-    /// Parts of attention that one workgroup computes.
-    pub fn parts(self) -> u32 {
-        if self == Self::Subgroups { 8 } else { 1 }
-    }
-}
-
-/// Columns of queries, keys and values that [`Tile::Subgroups`] keeps in registers.
-const MOST_IN_REGISTERS: u32 = 64;
-
-/// Columns up to which [`Tile::Vectors`] are better than [`Tile::Subgroups`]: half of a subgroup would be idle.
-const NARROW: u32 = 16;
-
-/// Columns of a product's result, where they do not depend on the rows of a run.
-fn columns(grid: Grid) -> Option<u32> {
-    match grid {
-        Grid::Tiles { n: Word::U32(columns), .. } => Some(columns),
-        _ => None,
     }
 }
 
@@ -232,13 +194,11 @@ impl Library {
             (Self::Update, _) => wgsl!("lib/update"),
             (Self::Product, Tile::Registers) => wgsl!("lib/product_registers"),
             (Self::Product, Tile::Vectors) => wgsl!("lib/product_vectors"),
-            (Self::Product, Tile::Subgroups) => wgsl!("lib/product_subgroups"),
             (Self::Product, Tile::Workgroup32 | Tile::Workgroup64 | Tile::Halves64) => {
                 wgsl!("lib/product_workgroup")
             }
             (Self::Product, Tile::Workgroup128) => wgsl!("lib/product_workgroup_128"),
-            (Self::Attention, Tile::Subgroups) => wgsl!("lib/attention_subgroups"),
-            (Self::Attention, _) => wgsl!("lib/attention_workgroup"),
+            (Self::Attention, _) => wgsl!("lib/attention"),
         }
     }
 
@@ -370,12 +330,7 @@ impl Kernel {
     /// The tiles for which it has a text of its own.
     #[doc(hidden)]
     pub fn tiles(&self) -> &'static [Tile] {
-        let uses = |library| self.uses.contains(&library);
-        match () {
-            () if uses(Library::Product) => &Tile::ALL,
-            () if uses(Library::Attention) => &[Tile::Registers, Tile::Subgroups],
-            () => &[Tile::Registers],
-        }
+        if self.uses.contains(&Library::Product) { &Tile::ALL } else { &[Tile::Registers] }
     }
 
     /// Whether the text differs between tiles.

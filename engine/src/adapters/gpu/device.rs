@@ -99,16 +99,6 @@ struct Submitted {
     open: VecDeque<(Submission, wgpu::SubmissionIndex)>,
 }
 
-/// Invocations of the subgroups that [`Tile::Subgroups`] is written for.
-const SUBGROUP: u32 = 8;
-
-/// Whether the adapter has such subgroups.
-fn has_subgroups(adapter: &wgpu::Adapter) -> bool {
-    let info = adapter.get_info();
-    let sizes = (info.subgroup_min_size, info.subgroup_max_size);
-    sizes == (SUBGROUP, SUBGROUP) && adapter.features().contains(wgpu::Features::SUBGROUP)
-}
-
 /// Whether the adapter has 16-bit floats, as [`Tile::Halves64`] needs them. No tile is chosen in a browser, so none is asked there.
 fn has_halves(adapter: &wgpu::Adapter) -> bool {
     cfg!(not(target_arch = "wasm32")) && adapter.features().contains(wgpu::Features::SHADER_F16)
@@ -116,14 +106,9 @@ fn has_halves(adapter: &wgpu::Adapter) -> bool {
 
 /// The best tile for a product on a driver that computes on the CPU.
 ///
-/// lavapipe takes a load lane by lane: eight lanes that share their loads are several times as fast as
-/// [`Tile::Registers`]. SwiftShader has four lanes and few registers: large tiles are slower there.
-fn software_tile(lanes: u32, has_subgroups: bool) -> Tile {
-    match lanes {
-        _ if has_subgroups => Tile::Subgroups,
-        SUBGROUP.. => Tile::Vectors,
-        _ => Tile::Registers,
-    }
+/// SwiftShader has four lanes and few registers: large tiles are slower there.
+fn software_tile(lanes: u32) -> Tile {
+    if lanes > 4 { Tile::Vectors } else { Tile::Registers }
 }
 
 /// An open device.
@@ -132,7 +117,6 @@ pub(super) struct Gpu {
     pub(super) queue: wgpu::Queue,
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
-    has_subgroups: bool,
     has_halves: bool,
     pub(super) checks: Checks,
     silence: Duration,
@@ -144,8 +128,7 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except
-    /// subgroups and 16-bit floats if a tile uses them.
+    /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except 16-bit floats, which a tile uses.
     pub(super) async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self, Fault> {
         let adapter =
             enumerate::find(info).await.ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
@@ -154,10 +137,8 @@ impl Gpu {
         }
         let mut limits = adapter.limits();
         limits.max_non_sampler_bindings = limits.max_non_sampler_bindings.min(MAX_BINDINGS);
-        let has_subgroups = has_subgroups(&adapter);
         let has_halves = has_halves(&adapter);
         let mut features = wgpu::Features::empty();
-        features.set(wgpu::Features::SUBGROUP, has_subgroups);
         features.set(wgpu::Features::SHADER_F16, has_halves);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("manyhands"),
@@ -172,7 +153,7 @@ impl Gpu {
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let reports = collect_reports(&device);
         let (tile, silence) = match info.kind {
-            Kind::Software => (software_tile(adapter.get_info().subgroup_min_size, has_subgroups), SILENCE_SOFTWARE),
+            Kind::Software => (software_tile(adapter.get_info().subgroup_min_size), SILENCE_SOFTWARE),
             _ => (Tile::Workgroup64, SILENCE),
         };
         Ok(Self {
@@ -180,7 +161,6 @@ impl Gpu {
             queue,
             limits,
             tile,
-            has_subgroups,
             has_halves,
             checks,
             silence,
@@ -193,11 +173,7 @@ impl Gpu {
 
     /// Whether the device can compile a tile's text.
     pub(super) fn is_able(&self, tile: Tile) -> bool {
-        match tile {
-            Tile::Subgroups => self.has_subgroups,
-            Tile::Halves64 => self.has_halves,
-            _ => true,
-        }
+        tile != Tile::Halves64 || self.has_halves
     }
 
     /// Fails if the device is lost, or reported an error that no scope caught.

@@ -32,7 +32,6 @@ pub(super) fn workgroups(grid: Grid, kernel: &Kernel, tile: Tile, scalars: &Scal
     match grid {
         Grid::Elements(count) => folded(count.bits(scalars).div_ceil(kernel.workgroup.max(1)), 1, most),
         Grid::Items(count) => folded(count.bits(scalars), 1, most),
-        Grid::Heads { parts, .. } => folded(parts.bits(scalars).div_ceil(tile.parts()), 1, most),
         Grid::Tiles { m, n, depth, .. } => {
             let [rows, columns] = tile.size(grid);
             folded(m.bits(scalars).div_ceil(rows) * n.bits(scalars).div_ceil(columns), depth, most)
