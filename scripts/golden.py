@@ -946,6 +946,9 @@ def optimizer_file():
         "Lion": {"lion": {}, "lion_settings": {"beta_1": 0.7, "beta_2": 0.8}},
         "Adagrad": {"adagrad": {}, "adagrad_settings": {"initial_accumulator_value": 0.0, "epsilon": 1e-3}},
         "Adadelta": {"adadelta": {}, "adadelta_settings": {"rho": 0.8, "epsilon": 1e-2}},
+        "Ftrl": {"ftrl": {}, "ftrl_settings": {
+            "learning_rate_power": -0.75, "initial_accumulator_value": 0.0, "l1_regularization_strength": 0.5,
+            "l2_regularization_strength": 0.25, "l2_shrinkage_regularization_strength": 0.125, "beta": 0.5}},
         "RMSprop": {"rmsprop": {}, "rmsprop_momentum": {"momentum": 0.9}, "rmsprop_centered": {"centered": True},
                     "rmsprop_all": {"rho": 0.8, "momentum": 0.5, "epsilon": 1e-3, "centered": True}},
     }

@@ -135,6 +135,13 @@ OPTIMIZERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
         ("rho", "epsilon"),
         {"accumulated_grad": "_accumulated_grads", "accumulated_delta_var": "_accumulated_delta_vars"},
     ),
+    "Ftrl": (
+        (
+            "learning_rate_power", "initial_accumulator_value", "l1_regularization_strength", "l2_regularization_strength",
+            "l2_shrinkage_regularization_strength", "beta",
+        ),
+        {"accumulator": "_accumulators", "linear": "_linears"},
+    ),
     "RMSprop": (
         ("rho", "momentum", "epsilon", "centered"),
         {"velocity": "_velocities", "momentum": "_momentums", "average_gradient": "_average_gradients"},

@@ -307,6 +307,7 @@ OPTIMIZERS: dict[str, tuple[float, tuple[str, ...]]] = {
     "Lion": (0.002, ("", "beta_1=0.8")),
     "Adagrad": (0.05, ("", "initial_accumulator_value=0.3")),
     "Adadelta": (1.0, ("epsilon=0.01", "epsilon=0.01, rho=0.9")),
+    "Ftrl": (0.1, ("", "l1_regularization_strength=0.01, beta=0.5")),
     "RMSprop": (0.01, ("epsilon=0.01", "epsilon=0.01, momentum=0.5", "epsilon=0.01, centered=True")),
 }
 

@@ -135,6 +135,7 @@ OPTIMIZERS: list[Callable[[], Any]] = [
     lambda: keras.optimizers.Lion(2e-3, weight_decay=0.01),
     lambda: keras.optimizers.Adagrad(0.01, initial_accumulator_value=0.2),
     lambda: keras.optimizers.Adadelta(1.0, use_ema=True),
+    lambda: keras.optimizers.Ftrl(0.05, l2_regularization_strength=0.01),
 ]
 
 

@@ -157,6 +157,8 @@ pub(super) fn is_zero(value: &f32) -> bool {
 pub enum Range {
     /// 0 and above.
     AtLeastZero,
+    /// 0 and below.
+    AtMostZero,
     /// Above 0: a gradient that was 0 all along would be divided by 0.
     AboveZero,
     /// 0 and above, below 1: the part of an average that stays.
@@ -168,6 +170,7 @@ impl Range {
     pub fn problem(self, name: &str, value: f32) -> Option<Problem> {
         let (is_in, words) = match self {
             Self::AtLeastZero => (value >= 0.0 && value.is_finite(), "of at least 0"),
+            Self::AtMostZero => (value <= 0.0 && value.is_finite(), "of at most 0"),
             Self::AboveZero => (value > 0.0 && value.is_finite(), "above 0"),
             Self::BelowOne => ((0.0..1.0).contains(&value), "of at least 0 and below 1"),
         };

@@ -4,6 +4,7 @@ use super::adadelta::Adadelta;
 use super::adagrad::Adagrad;
 use super::adam::{Adam, AdamW};
 use super::adamax::Adamax;
+use super::ftrl::Ftrl;
 use super::lion::Lion;
 use super::nadam::Nadam;
 use super::rmsprop::RmsProp;
@@ -23,6 +24,7 @@ manyhands_engine::table_of_kinds! {
         RmsProp => "RMSprop",
         Adagrad => "Adagrad",
         Adadelta => "Adadelta",
+        Ftrl => "Ftrl",
     }
 }
 

@@ -10,7 +10,7 @@ use manyhands::data::Batch;
 use manyhands::layers::Dense;
 use manyhands::model::Objective;
 use manyhands::optimizers::OPTIMIZERS;
-use manyhands::optimizers::{Adadelta, Adagrad, Adamax, Ema, Nadam};
+use manyhands::optimizers::{Adadelta, Adagrad, Adamax, Ema, Ftrl, Nadam};
 use manyhands::scheduler::{Step, TrainingState};
 use manyhands::{Loss, Model, ModelBuilder, Optimizer, Schedule, Sequential, SplitMode};
 use manyhands_engine::adapters::cpu::Interpreter;
@@ -47,6 +47,11 @@ fn ours(case: &Case) -> (Optimizer, f32, Vec<f32>) {
         "clipnorm",
         "clipvalue",
         "initial_accumulator_value",
+        "learning_rate_power",
+        "l1_regularization_strength",
+        "l2_regularization_strength",
+        "l2_shrinkage_regularization_strength",
+        "beta",
         "use_ema",
         "ema_momentum",
         "ema_overwrite_frequency",
@@ -306,6 +311,7 @@ fn host_and_device_agree_on_long_parameters() {
         Nadam::default().into(),
         Adamax::default().into(),
         Adagrad::default().into(),
+        Ftrl { learning_rate: 0.1, l1_regularization_strength: 1e-3, ..Ftrl::default() }.into(),
         Optimizer::from(Adadelta { learning_rate: 1.0, ..Adadelta::default() })
             .use_ema(Ema { momentum: 0.5, overwrite_frequency: Some(1) }),
     ];
@@ -413,6 +419,10 @@ fn settings_out_of_range_are_refused() {
         (r#"{"type": "Adam", "l2_decay": -1.0}"#, "optimizer `Adam` needs `l2_decay` of at least 0, but got -1"),
         (r#"{"type": "RMSprop", "l2_decay": -1.0}"#, "optimizer `RMSprop` needs `l2_decay` of at least 0, but got -1"),
         (
+            r#"{"type": "Ftrl", "learning_rate_power": 0.5}"#,
+            "optimizer `Ftrl` needs `learning_rate_power` of at most 0, but got 0.5",
+        ),
+        (
             r#"{"type": "Lion", "use_ema": true, "ema_momentum": 1.5}"#,
             "optimizer `Lion` needs `ema_momentum` of at least 0 and at most 1, but got 1.5",
         ),
@@ -440,15 +450,16 @@ fn no_setting_of_any_optimizer_goes_unchecked() {
         optimizer.check().unwrap();
         let numbers = optimizer.rule().config();
         for (name, _) in numbers.iter().filter(|(_, value)| value.is_number()) {
-            let spoiled: Optimizer = serde_json::from_value(json!({ "type": entry.kind, name: -1.0 })).unwrap();
+            let bad = if name == "learning_rate_power" { 1.0 } else { -1.0 };
+            let spoiled: Optimizer = serde_json::from_value(json!({ "type": entry.kind, name: bad })).unwrap();
             let error = spoiled.check().unwrap_err().to_string();
             assert!(error.starts_with(&format!("optimizer `{}` needs `{name}` ", entry.kind)), "{error}");
-            assert!(error.contains("but got -1"), "{error}");
+            assert!(error.contains(&format!("but got {bad}")), "{error}");
             checked.insert((entry.kind, name.to_owned()));
         }
     }
     assert!(checked.contains(&("RMSprop", "weight_decay".into())), "{checked:?}");
-    assert_eq!(checked.len(), 3 + 4 + 5 + 5 + 5 + 4 + 5 + 4 + 4);
+    assert_eq!(checked.len(), 3 + 4 + 5 + 5 + 5 + 4 + 5 + 4 + 4 + 8);
 }
 
 /// Checkpoints are compared as text, and read by older versions: kind first, then the settings in their order.

@@ -31,6 +31,7 @@ pub mod depthwise_conv2d;
 pub mod dropout;
 pub mod ema;
 pub mod embedding;
+pub mod ftrl;
 pub mod gaussian;
 pub mod global_max;
 pub mod group_norm;

@@ -34,6 +34,8 @@ pub trait Real:
     fn max(self, other: Self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
+    /// A power of a number of at least 0.
+    fn powf(self, exponent: Self) -> Self;
     /// Between two bounds; a NaN stays one.
     fn clamp(self, low: f64, high: f64) -> Self;
     /// Itself; for f32 0 in place of a subnormal number, which takes CPUs long.
@@ -89,6 +91,11 @@ macro_rules! real {
             #[inline(always)]
             fn sqrt(self) -> Self {
                 Self::sqrt(self)
+            }
+
+            #[inline(always)]
+            fn powf(self, exponent: Self) -> Self {
+                Self::powf(self, exponent)
             }
 
             #[inline(always)]

@@ -2,9 +2,9 @@
 
 use super::{
     Kernel, activation, adadelta, adagrad, adam, adamax, add, attention, batch_norm, bilinear, clip, completion,
-    concatenate, conv2d, dense, depthwise_conv2d, dropout, ema, embedding, gaussian, global_max, group_norm, halves,
-    lion, mask, merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop, row_loss, sgd,
-    softmax, softmax_cross_entropy,
+    concatenate, conv2d, dense, depthwise_conv2d, dropout, ema, embedding, ftrl, gaussian, global_max, group_norm,
+    halves, lion, mask, merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop,
+    row_loss, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.
@@ -30,6 +30,7 @@ pub static FAMILIES: Families = &[
     dropout::KERNELS,
     ema::KERNELS,
     embedding::KERNELS,
+    ftrl::KERNELS,
     gaussian::KERNELS,
     global_max::KERNELS,
     group_norm::KERNELS,
