@@ -48,7 +48,7 @@ pub struct PredictArgs {
     ///
     /// Its format is that of the model's training data. `csv`: a table in which the inputs are found by the names of
     /// their columns, or, without a header, by their place. `text`: a text file, or a folder of them. `image_folder`: an image, or a folder of images at any
-    /// depth; the output names the file of each. `idx`, `idx_files`: a file of images. `npy`, `npz`: an array.
+    /// depth; the output names the file of each. `idx`, `idx_files`: a file of images. `npy`, `npz`, `safetensors`: an array.
     #[arg(long, value_name = "PATH", conflicts_with = "part")]
     input: Option<PathBuf>,
     /// File to write to, in place of stdout.

@@ -23,8 +23,8 @@ use super::terminal::{Terminal, check_file, make_folder_of};
 
 #[derive(Args)]
 pub struct InitArgs {
-    /// A table, a folder with a sub-folder of images for each class, a folder of MNIST's files or of CIFAR-10, an `.npz` file, a
-    /// text file or a folder of them.
+    /// A table, a folder with a sub-folder of images for each class, a folder of MNIST's files or of CIFAR-10, an `.npz` or
+    /// `.safetensors` file, a text file or a folder of them.
     data: PathBuf,
     /// File to write; it must be new.
     #[arg(long, short, value_name = "FILE", default_value = "run.toml")]
@@ -189,7 +189,10 @@ fn file(args: &InitArgs) -> Result<Proposal> {
         );
     }
     if has_extension(path, &["npz"]) {
-        return images::npz(path);
+        return images::arrays("npz", path);
+    }
+    if has_extension(path, &["safetensors"]) {
+        return images::arrays("safetensors", path);
     }
     if has_extension(path, &["npy"]) {
         return refuse(

@@ -8,6 +8,7 @@
 //! | CIFAR-10 | [`cifar`] |
 //! | a table, of numbers, categories, dates and texts, with gaps | [`csv`] |
 //! | arrays of NumPy in files | [`numpy`] |
+//! | tensors of PyTorch in files | [`safetensors`] |
 //! | text to learn to write | [`Texts`] |
 //! | a folder of images for each class | [`ImageFolder`] |
 //! | data without targets, to predict from | [`DataConfig::open_inputs`], [`InMemory::without_targets`] |
@@ -62,6 +63,8 @@ pub mod numpy;
 mod origin;
 #[cfg(feature = "files")]
 mod pair;
+#[cfg(feature = "files")]
+pub mod safetensors;
 #[cfg(feature = "files")]
 pub mod source;
 mod subset;

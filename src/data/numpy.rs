@@ -35,13 +35,13 @@ const FEW_STEPS: f64 = 1024.0;
 
 /// A file with arrays, and the name of one of them in an `.npz`.
 #[derive(Clone, Copy, Debug)]
-struct ArrayPlace<'a> {
-    path: &'a Path,
-    name: Option<&'a str>,
+pub(super) struct ArrayPlace<'a> {
+    pub path: &'a Path,
+    pub name: Option<&'a str>,
 }
 
 impl ArrayPlace<'_> {
-    fn who(self) -> String {
+    pub fn who(self) -> String {
         match self.name {
             Some(name) => format!("`{}`, array `{}`,", shown(self.path), shown(name)),
             None => format!("`{}`", shown(self.path)),
@@ -68,7 +68,7 @@ impl ArrayPlace<'_> {
 }
 
 /// An array, row-major.
-struct NumpyArray {
+pub(super) struct NumpyArray {
     shape: Vec<usize>,
     values: ArrayValues,
     /// Names the columns that lose digits in f32.
@@ -83,7 +83,7 @@ enum ArrayValues {
 }
 
 /// Type, order and shape of an array, as its head has them.
-struct ArrayHead {
+pub(super) struct ArrayHead {
     kind: u8,
     size: usize,
     is_big_endian: bool,
@@ -92,6 +92,11 @@ struct ArrayHead {
 }
 
 impl ArrayHead {
+    /// A head of another format, whose elements are row-major.
+    pub fn little_endian(kind: u8, size: usize, shape: Vec<usize>) -> Self {
+        Self { kind, size, is_big_endian: false, is_fortran: false, shape }
+    }
+
     /// Reads the dictionary of a head: `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
     fn parse(text: &str) -> Result<Self, String> {
         let value = |key: &str| {
@@ -254,9 +259,7 @@ fn read(place: ArrayPlace<'_>, mut file: impl Read, stored: u64, is_packed: bool
         return Err(cut_short());
     }
     bytes.truncate(usize::try_from(needed).unwrap_or(usize::MAX));
-    let note = place.coarse(&head.coarse_columns(&bytes));
-    let values = head.values(bytes);
-    Ok(NumpyArray { shape: head.shape, values, note })
+    Ok(NumpyArray::new(place, head, bytes))
 }
 
 /// Whether a path names several arrays.
@@ -269,6 +272,66 @@ fn read_npy(path: &Path) -> Result<NumpyArray> {
     let file = source::open(path)?;
     let stored = file.metadata().map_err(|source| Error::reading(path, source))?.len();
     read(ArrayPlace { path, name: None }, file, stored, false)
+}
+
+/// A file with arrays by name.
+pub(super) trait ArrayFile {
+    fn path(&self) -> &Path;
+
+    /// Names of the arrays.
+    fn names(&self) -> &[String];
+
+    fn read(&self, name: &str) -> Result<NumpyArray>;
+
+    /// Rows to train on and, where the file has them, to test with.
+    fn pair(&self, names: [Option<&str>; 4]) -> Result<DataPair> {
+        let who = format!("`{}`", shown(self.path()));
+        let [x_train, y_train, x_test, y_test] = names;
+        let (x, y) = (self.needed(x_train, &["x_train", "x"])?, self.needed(y_train, &["y_train", "y"])?);
+        let train = dataset(&who, self.read(x)?, Some(self.read(y)?))?;
+        let test = match (x_test.or_else(|| self.first(&["x_test"])), y_test.or_else(|| self.first(&["y_test"]))) {
+            (None, None) => None,
+            (x, y) => {
+                let (x, y) = (self.needed(x, &["x_test"])?, self.needed(y, &["y_test"])?);
+                Some(dataset(&who, self.read(x)?, Some(self.read(y)?))?)
+            }
+        };
+        DataPair::new(train, test)
+    }
+
+    /// Rows without targets.
+    fn inputs(&self) -> Result<Arc<dyn Dataset>> {
+        let name = self.first(&["x", "x_test"]).map(String::from).or_else(|| self.only());
+        let name = name.ok_or_else(|| self.lacks("an array `x` or `x_test`, or a single one"))?;
+        dataset(&format!("`{}`", shown(self.path())), self.read(&name)?, None)
+    }
+
+    /// The first of these names that the file has.
+    fn first<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        names.iter().copied().find(|name| self.names().iter().any(|known| known == name))
+    }
+
+    /// The array of this name, or the first of the others that the file has.
+    fn needed<'n>(&self, name: Option<&'n str>, others: &[&'n str]) -> Result<&'n str> {
+        let found = name.map_or_else(|| self.first(others), |name| self.first(&[name]));
+        let names: Vec<String> =
+            name.as_ref().map_or(others, std::slice::from_ref).iter().map(|name| format!("`{name}`")).collect();
+        found.ok_or_else(|| self.lacks(&format!("an array {}", names.join(" or "))))
+    }
+
+    /// The name of the only array.
+    fn only(&self) -> Option<String> {
+        if let [name] = self.names() { Some(name.clone()) } else { None }
+    }
+
+    /// Error if an array is not there.
+    fn lacks(&self, needed: &str) -> Error {
+        Error::data(
+            format!("`{}`", shown(self.path())),
+            format!("needs {needed}, but has the arrays {}", few(self.names())),
+            "name the arrays in `[data]`: `x_train`, `y_train`, `x_test`, `y_test`",
+        )
+    }
 }
 
 /// Arrays of an `.npz` file, by name.
@@ -314,23 +377,15 @@ impl<'a> Npz<'a> {
         }
         Ok(Self { path, bytes, archive, names, entries: found })
     }
+}
 
-    /// The first of these names that the file has.
-    fn first<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        names.iter().copied().find(|name| self.names.iter().any(|known| known == name))
+impl ArrayFile for Npz<'_> {
+    fn path(&self) -> &Path {
+        self.path
     }
 
-    /// The array of this name, or the first of the others that the file has.
-    fn needed<'n>(&self, name: Option<&'n str>, others: &[&'n str]) -> Result<&'n str> {
-        let found = name.map_or_else(|| self.first(others), |name| self.first(&[name]));
-        let names: Vec<String> =
-            name.as_ref().map_or(others, std::slice::from_ref).iter().map(|name| format!("`{name}`")).collect();
-        found.ok_or_else(|| self.lacks(&format!("an array {}", names.join(" or "))))
-    }
-
-    /// The name of the only array.
-    fn only(&self) -> Option<String> {
-        if let [name] = &self.names[..] { Some(name.clone()) } else { None }
+    fn names(&self) -> &[String] {
+        &self.names
     }
 
     fn read(&self, name: &str) -> Result<NumpyArray> {
@@ -352,15 +407,6 @@ impl<'a> Npz<'a> {
             method => Err(refuse(format!("it is packed by method {}, which is not known", method.as_u16()))),
         }
     }
-
-    /// Error if an array is not there.
-    fn lacks(&self, needed: &str) -> Error {
-        Error::data(
-            format!("`{}`", shown(self.path)),
-            format!("needs {needed}, but has the arrays {}", few(&self.names)),
-            "name the arrays in `[data]`: `x_train`, `y_train`, `x_test`, `y_test`",
-        )
-    }
 }
 
 /// Inputs and targets of two `.npy` files.
@@ -379,19 +425,7 @@ pub fn open_pair(x: &Path, y: &Path) -> Result<Arc<dyn Dataset>> {
 ///
 /// When the file is no `.npz`, lacks an array, or an array is none of numbers, numbers of rows or shapes differ.
 pub fn open_npz(path: &Path, names: [Option<&str>; 4]) -> Result<DataPair> {
-    let file = Npz::open(path)?;
-    let who = format!("`{}`", shown(path));
-    let [x_train, y_train, x_test, y_test] = names;
-    let (x, y) = (file.needed(x_train, &["x_train", "x"])?, file.needed(y_train, &["y_train", "y"])?);
-    let train = dataset(&who, file.read(x)?, Some(file.read(y)?))?;
-    let test = match (x_test.or_else(|| file.first(&["x_test"])), y_test.or_else(|| file.first(&["y_test"]))) {
-        (None, None) => None,
-        (x, y) => {
-            let (x, y) = (file.needed(x, &["x_test"])?, file.needed(y, &["y_test"])?);
-            Some(dataset(&who, file.read(x)?, Some(file.read(y)?))?)
-        }
-    };
-    DataPair::new(train, test)
+    Npz::open(path)?.pair(names)
 }
 
 /// Rows without targets: an `.npy` file, or of an `.npz` file `x`, `x_test` or its only array.
@@ -400,14 +434,7 @@ pub fn open_npz(path: &Path, names: [Option<&str>; 4]) -> Result<DataPair> {
 ///
 /// When the file is no array of numbers, or is not whole.
 pub fn open_inputs(path: &Path) -> Result<Arc<dyn Dataset>> {
-    let who = format!("`{}`", shown(path));
-    if !is_npz(path) {
-        return dataset(&who, read_npy(path)?, None);
-    }
-    let file = Npz::open(path)?;
-    let name = file.first(&["x", "x_test"]).map(String::from).or_else(|| file.only());
-    let name = name.ok_or_else(|| file.lacks("an array `x` or `x_test`, or a single one"))?;
-    dataset(&who, file.read(&name)?, None)
+    if is_npz(path) { Npz::open(path)?.inputs() } else { dataset(&format!("`{}`", shown(path)), read_npy(path)?, None) }
 }
 
 /// Rows of arrays; `who` names them in errors.
@@ -494,6 +521,13 @@ impl ArrayValues {
 }
 
 impl NumpyArray {
+    /// The array of a head and the bytes of all its elements.
+    pub fn new(place: ArrayPlace<'_>, head: ArrayHead, bytes: Vec<u8>) -> Self {
+        let note = place.coarse(&head.coarse_columns(&bytes));
+        let values = head.values(bytes);
+        Self { shape: head.shape, values, note }
+    }
+
     fn target(self, who: &str, rows: usize) -> Result<TargetArray> {
         if self.shape.first() != Some(&rows) {
             return Err(Error::data(

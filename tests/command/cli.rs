@@ -275,8 +275,8 @@ const MISTAKES: &[(&str, &str)] = &[
     ("evaluate other.safetensors --config table.toml", "error: the test data are needed, but the settings name none"),
     (
         "predict old.safetensors --input table.csv",
-        "error: the input `table.csv` needs data of type `csv`, `text`, `image_folder`, `idx`, `idx_files`, `npy` or `npz`, but the data is of \
-         type `digits`\n  help: without `--config` the data are the digits",
+        "error: the input `table.csv` needs data of type `csv`, `text`, `image_folder`, `idx`, `idx_files`, `npy`, `npz` or \
+         `safetensors`, but the data is of type `digits`\n  help: without `--config` the data are the digits",
     ),
     (
         "predict other.safetensors --config cifar.toml --input table.csv",

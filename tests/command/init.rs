@@ -232,6 +232,23 @@ fn arrays_of_numpy() {
     assert!(error.contains("`one.npy` needs to be an array of NumPy, but is none"), "{error}");
 }
 
+#[test]
+fn tensors_of_pytorch() {
+    let home = tempfile::tempdir().unwrap();
+    let header = r#"{"x":{"dtype":"F32","shape":[24,2],"data_offsets":[0,192]},"y":{"dtype":"I64","shape":[24],"data_offsets":[192,384]}}"#;
+    let labels = || (0..24_i8).map(|row| row % 2);
+    let inputs = labels().flat_map(|label| [label, -label]).flat_map(|x| f32::from(x).to_le_bytes());
+    let bytes = header.bytes().chain(inputs).chain(labels().flat_map(|label| i64::from(label).to_le_bytes()));
+    let bytes: Vec<u8> = (header.len() as u64).to_le_bytes().into_iter().chain(bytes).collect();
+    fs::write(home.path().join("t.safetensors"), bytes).unwrap();
+    let seen = succeed(&home, "init t.safetensors -o t.toml");
+    assert!(seen.contains("24 rows of ") && seen.contains("2 classes: 0 (12), 1 (12)"), "{seen}");
+    succeed(&home, "train t.toml --quiet --epochs 20 --save model.safetensors");
+    let values = succeed(&home, "evaluate model.safetensors t.safetensors --json");
+    assert!(serde_json::from_str::<Value>(&values).unwrap()["accuracy"].is_number(), "{values}");
+    assert_eq!(column(&succeed(&home, "predict model.safetensors t.safetensors"), "class").len(), 24);
+}
+
 /// Images of one gray each, with the number of their gray as label.
 fn idx(folder: &Path) {
     let file = |axes: &[u32], values: Vec<u8>| {

@@ -14,6 +14,7 @@ mod images;
 mod inputs;
 mod numpy;
 mod pictures;
+mod safetensors;
 mod schema;
 mod tables;
 mod text;

@@ -37,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "cifar", seeds: cifar_files, run: read_cifar },
     Target { name: "numpy", seeds: numpy_files, run: read_numpy },
     Target { name: "npz", seeds: npz_files, run: read_npz },
+    Target { name: "safetensors", seeds: tensor_files, run: read_tensors },
     Target { name: "image", seeds: images, run: read_image },
     Target { name: "wire_requests", seeds: requests, run: serve_requests },
     Target { name: "wire_events", seeds: events, run: take_events },
@@ -261,6 +262,16 @@ fn read_numpy(input: &[u8], folder: &Path) {
             drop(Batch::fetch(&data, &[0]));
         }
     }
+}
+
+fn tensor_files() -> Vec<Vec<u8>> {
+    let header = r#"{"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[2],"data_offsets":[8,24]}}"#;
+    vec![[&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 24]].concat()]
+}
+
+fn read_tensors(input: &[u8], folder: &Path) {
+    write(&folder.join("a.safetensors"), input);
+    open("type = 'safetensors'\nfile = 'a.safetensors'", folder);
 }
 
 fn cifar_files() -> Vec<Vec<u8>> {

@@ -39,9 +39,9 @@ pub(super) fn cifar10(path: &Path) -> Result<Proposal> {
     proposal(&format!("[data]\ntype = \"cifar10\"\nfolder = {}\n", quoted_path(path)?), "")
 }
 
-/// Arrays of NumPy: images, or rows of numbers, with a class each.
-pub(super) fn npz(path: &Path) -> Result<Proposal> {
-    proposal(&format!("[data]\ntype = \"npz\"\nfile = {}\n", quoted_path(path)?), "")
+/// Arrays in one file of this type: images, or rows of numbers, with a class each.
+pub(super) fn arrays(kind: &str, path: &Path) -> Result<Proposal> {
+    proposal(&format!("[data]\ntype = \"{kind}\"\nfile = {}\n", quoted_path(path)?), "")
 }
 
 /// A folder of images for each class, or two of them: to train and to test.

@@ -1,4 +1,4 @@
-//! Arrays of NumPy.
+//! Arrays of NumPy, and tensors of PyTorch.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{DataConfig, DataFormat, Inputs, both};
 use crate::Result;
 use crate::data::csv::Aside;
-use crate::data::{DataPair, numpy};
+use crate::data::{DataPair, numpy, safetensors};
 use crate::schema::{Format, Schema};
 
 /// Arrays of NumPy, a file each ([`numpy`](crate::data::numpy)).
@@ -30,6 +30,23 @@ pub struct NpyConfig {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NpzConfig {
+    /// The file.
+    pub file: PathBuf,
+    /// Name of the inputs to train on; `x_train` or `x` if not given.
+    pub x_train: Option<String>,
+    /// Name of their targets; `y_train` or `y` if not given.
+    pub y_train: Option<String>,
+    /// Name of the inputs to test with; `x_test`, if there is one, if not given.
+    pub x_test: Option<String>,
+    /// Name of their targets; `y_test`, if there is one, if not given.
+    pub y_test: Option<String>,
+}
+
+/// Tensors in one file, as PyTorch's `safetensors.torch.save_file` writes them ([`safetensors`](crate::data::safetensors)).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SafetensorsConfig {
     /// The file.
     pub file: PathBuf,
     /// Name of the inputs to train on; `x_train` or `x` if not given.
@@ -74,13 +91,40 @@ impl DataFormat for NpzConfig {
     }
 }
 
+impl DataFormat for SafetensorsConfig {
+    fn open(&self, _: Option<&Schema>, _: Option<Aside>) -> Result<DataPair> {
+        let Self { file, x_train, y_train, x_test, y_test } = self;
+        safetensors::open(file, [x_train, y_train, x_test, y_test].map(Option::as_deref))
+    }
+
+    fn open_inputs(&self, path: &Path, trained: Option<&Schema>) -> Result<Option<Inputs>> {
+        open_array(path, trained)
+    }
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.file]
+    }
+}
+
+fn is_safetensors(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
+}
+
+/// A file of any of these formats, by its extension: a model that was trained on one of them takes the others, too.
 fn open_array(path: &Path, trained: Option<&Schema>) -> Result<Option<Inputs>> {
-    let trained = trained.cloned().unwrap_or_default();
-    Ok(Some(Inputs { dataset: numpy::open_inputs(path)?, trained, names: None }))
+    let dataset = if is_safetensors(path) { safetensors::open_inputs(path)? } else { numpy::open_inputs(path)? };
+    Ok(Some(Inputs { dataset, trained: trained.cloned().unwrap_or_default(), names: None }))
 }
 
 /// A file at a path, if a model was trained on arrays.
 pub(super) fn of_schema(trained: &Schema, path: &Path) -> Result<Option<DataConfig>> {
-    let config = || NpzConfig { file: path.to_path_buf(), x_train: None, y_train: None, x_test: None, y_test: None };
-    Ok(matches!(trained.format, Format::Numpy).then(|| DataConfig::Npz(config())))
+    if !matches!(trained.format, Format::Numpy) {
+        return Ok(None);
+    }
+    let (file, [x_train, y_train, x_test, y_test]) = (path.to_path_buf(), [None, None, None, None]);
+    Ok(Some(if is_safetensors(path) {
+        DataConfig::Safetensors(SafetensorsConfig { file, x_train, y_train, x_test, y_test })
+    } else {
+        DataConfig::Npz(NpzConfig { file, x_train, y_train, x_test, y_test })
+    }))
 }

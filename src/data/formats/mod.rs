@@ -21,7 +21,7 @@ use super::{Dataset, source};
 use crate::schema::Schema;
 use crate::{Error, Result, shown};
 
-pub use arrays::{NpyConfig, NpzConfig};
+pub use arrays::{NpyConfig, NpzConfig, SafetensorsConfig};
 pub use folder::FolderConfig;
 pub use made_up::{DigitsConfig, SyntheticConfig};
 pub use pictures::{CifarConfig, IdxConfig, IdxFilesConfig};
@@ -67,6 +67,8 @@ pub enum DataConfig {
     Npy(NpyConfig),
     /// Arrays of NumPy in one file, such as Keras' `mnist.npz` ([`numpy`](super::numpy)).
     Npz(NpzConfig),
+    /// Tensors in one file, such as PyTorch's ([`safetensors`](super::safetensors)).
+    Safetensors(SafetensorsConfig),
     /// Texts, whose next token is predicted at each position ([`Texts`](super::Texts)).
     Text(TextConfig),
     /// Made-up data ([`Synthetic`](super::Synthetic)).
@@ -125,6 +127,7 @@ macro_rules! format_of {
             DataConfig::ImageFolder(format) => format,
             DataConfig::Npy(format) => format,
             DataConfig::Npz(format) => format,
+            DataConfig::Safetensors(format) => format,
             DataConfig::Text(format) => format,
             DataConfig::Synthetic(format) => format,
         }
@@ -196,7 +199,7 @@ impl DataConfig {
     /// | `image_folder` | an image, or a folder of them ([`ImageFiles`](super::ImageFiles)) | the names of the classes |
     /// | `text` | a text file, or a folder of them | the text: its vocabulary |
     /// | `idx`, `idx_files` | a file of images ([`idx::open_images`](super::idx::open_images)) | nothing |
-    /// | `npy`, `npz` | an array, or `x`, `x_test` or the only array of an `.npz` | nothing |
+    /// | `npy`, `npz`, `safetensors` | an `.npy`, or `x`, `x_test` or the only array of an `.npz` or `.safetensors` | nothing |
     ///
     /// `trained` is the schema of the model's training data, if its file keeps it. Whether the rows have the shape that
     /// a model needs is found when it predicts.
@@ -271,8 +274,8 @@ fn takes_no_input(path: &Path, kind: &str) -> Error {
     Error::data(
         format!("the input `{}`", shown(path)),
         format!(
-            "needs data of type `csv`, `text`, `image_folder`, `idx`, `idx_files`, `npy` or `npz`, but the data is of type \
-             `{kind}`"
+            "needs data of type `csv`, `text`, `image_folder`, `idx`, `idx_files`, `npy`, `npz` or `safetensors`, but the data \
+             is of type `{kind}`"
         ),
         "name settings whose data is of such a type; for any other data `Predictor` takes a `Dataset`",
     )
