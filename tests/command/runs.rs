@@ -244,5 +244,8 @@ fn a_log_and_results_from_a_stranger_take_no_memory_and_put_no_markup_on_the_pag
     assert!(page.contains("base64,iVBORw0KGgo=\"") && !page.contains("<i>"));
     report("\"><script>alert(1)</script>");
     let error = refused(&folder, "report a");
-    assert!(error.contains("`a/results.json` needs a picture in base64"), "{error}");
+    assert!(
+        error.contains("`a/results.json`, line ") && error.contains(", key `png`, needs a picture in base64"),
+        "{error}"
+    );
 }
