@@ -18,9 +18,10 @@ pub fn one_or_many<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 pub fn kinds(generator: &mut SchemaGenerator, table: &[(&str, Describe)], shared: &[Schema]) -> Schema {
     let each = |(kind, describe): &(&str, Describe)| {
         let mut schema = describe(generator);
-        let properties = object(&mut schema, "properties");
+        let mut properties = properties_of(&schema).cloned().unwrap_or_default();
         properties.insert("type".into(), json!({ "const": kind }));
         shared.iter().filter_map(properties_of).for_each(|more| properties.extend(more.clone()));
+        schema.insert("properties".into(), properties.into());
         let given = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
         let required: Vec<Value> = std::iter::once("type".into()).chain(given).collect();
         schema.insert("required".into(), required.into());
@@ -34,13 +35,4 @@ pub fn kinds(generator: &mut SchemaGenerator, table: &[(&str, Describe)], shared
 /// The properties of a table.
 pub fn properties_of(schema: &Schema) -> Option<&Map<String, Value>> {
     schema.get("properties").and_then(Value::as_object)
-}
-
-/// A part of a schema that is an object, made where it is not there.
-fn object<'a>(schema: &'a mut Schema, key: &str) -> &'a mut Map<String, Value> {
-    let part = schema.ensure_object().entry(key).or_insert_with(|| json!({}));
-    if !part.is_object() {
-        *part = json!({});
-    }
-    part.as_object_mut().unwrap_or_else(|| unreachable!("made an object above"))
 }

@@ -135,17 +135,6 @@ pub fn known_names<T: ?Sized>(own: &[Entry<T>], kinds: &'static [&'static str]) 
     }
 }
 
-/// The names of a table's `N - first.len()` kinds behind other names, for a constant.
-pub const fn kinds<T: ?Sized, const N: usize>(first: &[&'static str], table: &[Entry<T>]) -> [&'static str; N] {
-    let mut kinds = [""; N];
-    let mut at = 0;
-    while at < N {
-        kinds[at] = if at < first.len() { first[at] } else { table[at - first.len()].kind };
-        at += 1;
-    }
-    kinds
-}
-
 /// A kind of `T` that can be read from a file.
 pub struct Entry<T: ?Sized> {
     /// Name of the kind.
@@ -168,12 +157,15 @@ impl<T: ?Sized> fmt::Debug for Entry<T> {
     }
 }
 
-/// Declares the table of the kinds that can be read from a file, and, with the feature `schema`, that of their schemas.
+/// Declares the table of the kinds that can be read from a file, their names, and, with the feature `schema`, their schemas.
 #[macro_export]
 macro_rules! table_of_kinds {
     ($(#[$doc:meta])* $table:ident { $($type:ident => $kind:literal,)* }) => {
         $(#[$doc])*
         pub static $table: &[Entry] = &[$(entry::<$type>($kind),)*];
+
+        /// Their names.
+        pub(crate) const KINDS: &[&str] = &[$($kind,)*];
 
         #[cfg(feature = "schema")]
         pub(crate) const DESCRIBED: &[(&str, manyhands_engine::described::Describe)] =

@@ -1,13 +1,12 @@
 //! The table of losses that can be read from a file by name.
 
-use super::function::{Entry, LossFunction, entry};
+use super::function::{Entry, entry};
 use super::pointwise::{
     BinaryCrossentropy, BinaryFocalCrossentropy, Hinge, Huber, KLDivergence, LogCosh, MeanAbsoluteError,
     MeanSquaredError, Poisson, SquaredHinge,
 };
 use super::row::{CategoricalFocalCrossentropy, CategoricalHinge, CosineSimilarity};
 use super::softmax_cross_entropy::{CategoricalCrossentropy, SparseCategoricalCrossentropy};
-use crate::kind::kinds;
 
 manyhands_engine::table_of_kinds! {
     /// Every loss of the crate.
@@ -29,6 +28,3 @@ manyhands_engine::table_of_kinds! {
         CategoricalHinge => "CategoricalHinge",
     }
 }
-
-/// Their names.
-pub(super) static KINDS: &[&str] = &kinds::<dyn LossFunction, { LOSSES.len() }>(&[], LOSSES);

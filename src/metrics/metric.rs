@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::function::{Entry, MetricFunction, check_merge};
 use super::mean::MeanAbsoluteErrorOf;
 use super::mode::Mode;
-use super::table::METRICS;
+use super::table::{KINDS, METRICS};
 use crate::error::Problem;
-use crate::kind::{kinds, known_names};
+use crate::kind::known_names;
 use crate::losses::{LossFunction, Score, Target};
 use crate::reading::{self, ReadError, ReadReason};
 use crate::shape::Shape;
@@ -310,7 +310,7 @@ impl MetricRead {
             OWN => reading::read(&settings.into()).map(Metric::Own),
             _ => match own.iter().chain(METRICS).find(|entry| entry.kind == name) {
                 Some(entry) => (entry.from_config)(settings).map(|function| Metric::Counted(Counted(function))),
-                None => Err(ReadReason::UnknownVariant { name, known: known_names(own, KINDS) }.into()),
+                None => Err(ReadReason::UnknownVariant { name, known: known_names(own, &ALL) }.into()),
             },
         }
     }
@@ -320,7 +320,17 @@ impl MetricRead {
 const OF_ROWS: [&str; 5] = [ACCURACY, TOP_K, MEAN_ABSOLUTE_ERROR, PERPLEXITY, OWN];
 
 /// Names of all metrics.
-static KINDS: &[&str] = &kinds::<dyn MetricFunction, { OF_ROWS.len() + METRICS.len() }>(&OF_ROWS, METRICS);
+static ALL: [&str; OF_ROWS.len() + KINDS.len()] = all();
+
+const fn all<const N: usize>() -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut at = 0;
+    while at < N {
+        names[at] = if at < OF_ROWS.len() { OF_ROWS[at] } else { KINDS[at - OF_ROWS.len()] };
+        at += 1;
+    }
+    names
+}
 
 impl<'de> Deserialize<'de> for Metric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{Model, ModelBuilder};
 use crate::error::{Error, Result};
+use crate::kind::known_names;
+use crate::layers::table::KINDS;
 use crate::layers::{Configured, Entry, LAYERS, Layer, Regularizer, Regularizers, to_config};
 use crate::misread::{self, Misread};
 use crate::names;
@@ -201,7 +203,7 @@ impl LayerConfig {
 
     fn read_plain(&self, own: &[Entry]) -> Result<Arc<dyn Layer>, Misread> {
         let entries = || own.iter().chain(LAYERS);
-        let kinds: Vec<&str> = entries().map(|entry| entry.kind).collect();
+        let kinds = known_names(own, KINDS);
         let Some(kind) = self.kind.as_deref() else {
             let help = "write `type = \"Dense\"`, or `reuse = \"name\"` to use a layer again".to_owned();
             return Err(Misread { path: Vec::new(), problem: "needs a `type`, but has none".into(), help: Some(help) });

@@ -8,9 +8,8 @@ use super::ftrl::Ftrl;
 use super::lion::Lion;
 use super::nadam::Nadam;
 use super::rmsprop::RmsProp;
-use super::rule::{Entry, UpdateRule, entry};
+use super::rule::{Entry, entry};
 use super::sgd::Sgd;
-use crate::kind::kinds;
 
 manyhands_engine::table_of_kinds! {
     /// Every optimizer of the crate.
@@ -27,6 +26,3 @@ manyhands_engine::table_of_kinds! {
         Ftrl => "Ftrl",
     }
 }
-
-/// Their names.
-pub(super) static KINDS: &[&str] = &kinds::<dyn UpdateRule, { OPTIMIZERS.len() }>(&[], OPTIMIZERS);
