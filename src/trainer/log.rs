@@ -69,11 +69,11 @@ pub struct AdapterLog {
     pub rows: u32,
     /// Milliseconds it was busy: upload, compute, readback.
     pub ms: f64,
-    /// Of these, writing inputs.
+    /// Milliseconds of `ms` in which it got its inputs.
     pub upload_ms: f64,
-    /// Of these, computing.
+    /// Milliseconds of `ms` in which it computed.
     pub compute_ms: f64,
-    /// Of these, reading gradients, reports and outputs back.
+    /// Milliseconds of `ms` in which gradients, reports and outputs were read back.
     pub readback_ms: f64,
     /// Milliseconds it waited for others at exchanges.
     pub wait_ms: f64,
@@ -135,13 +135,13 @@ pub struct StepLog {
     pub loss_scale: Option<f32>,
     /// Milliseconds of the step, waiting for data included.
     pub ms: f64,
-    /// Of these, waiting for data.
+    /// Milliseconds of `ms` that it waited for data.
     pub data_ms: f64,
-    /// Of these, adding gradients on the host.
+    /// Milliseconds of `ms` that the host added gradients.
     pub reduce_ms: f64,
-    /// Of these, updating on the host.
+    /// Milliseconds of `ms` that the host updated weights.
     pub update_ms: f64,
-    /// Of these, waiting for other processes, and exchanging with them.
+    /// Milliseconds of `ms` that it waited for other processes and exchanged with them.
     #[serde(skip_serializing_if = "is_zero")]
     pub processes_ms: f64,
     /// Rows per second.

@@ -30,11 +30,11 @@ pub struct Worked {
     rows: u32,
     /// Busy: upload, compute and readback.
     ms: f64,
-    /// Of these, writing inputs. In a simulated step also new weights that come before a run.
+    /// Milliseconds of `ms` in which it got its inputs. In a simulated step also new weights that come before a run.
     upload_ms: f64,
-    /// Of these, computing.
+    /// Milliseconds of `ms` in which it computed.
     compute_ms: f64,
-    /// Of these, reading gradients and results back.
+    /// Milliseconds of `ms` in which gradients and results were read back.
     readback_ms: f64,
     /// At exchanges in mid-step, as of batch-norm statistics: messages, and waits for the others.
     exchange_ms: f64,
@@ -94,9 +94,9 @@ pub struct Simulated {
     rows: u32,
     /// The whole step.
     ms: f64,
-    /// Of these, adding gradients on the host.
+    /// Milliseconds of `ms` that the host added gradients.
     reduce_ms: f64,
-    /// Of these, updating on the host.
+    /// Milliseconds of `ms` that the host updated weights.
     update_ms: f64,
     /// Whether the report's `strong` is made of it: the steps before, in which the split is learned, are not.
     is_counted: bool,

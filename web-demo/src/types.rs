@@ -76,11 +76,11 @@ pub struct StepLog {
     is_applied: bool,
     /// The whole step, waiting for data included.
     ms: f64,
-    /// Of these, waiting for data.
+    /// Milliseconds of `ms` that it waited for data.
     data_ms: f64,
-    /// Of these, adding gradients on the host.
+    /// Milliseconds of `ms` that the host added gradients.
     reduce_ms: f64,
-    /// Of these, updating on the host and broadcasting weights.
+    /// Milliseconds of `ms` that the host updated and sent weights.
     update_ms: f64,
     /// Samples a second within the step, without what the worker did between steps.
     samples_per_s: f64,

@@ -20,11 +20,11 @@ export type AdapterLog = {
   rows: number,
   /** Busy: upload, compute and readback. */
   ms: number,
-  /** Of these, writing inputs. In a simulated step also new weights that come before a run. */
+  /** Milliseconds of `ms` in which it got its inputs. In a simulated step also new weights that come before a run. */
   upload_ms: number,
-  /** Of these, computing. */
+  /** Milliseconds of `ms` in which it computed. */
   compute_ms: number,
-  /** Of these, reading gradients and results back. */
+  /** Milliseconds of `ms` in which gradients and results were read back. */
   readback_ms: number,
   /** At exchanges in mid-step, as of batch-norm statistics: messages, and waits for the others. */
   exchange_ms: number,
@@ -470,9 +470,9 @@ export type SimulatedStep = {
   rows: number,
   /** The whole step. */
   ms: number,
-  /** Of these, adding gradients on the host. */
+  /** Milliseconds of `ms` that the host added gradients. */
   reduce_ms: number,
-  /** Of these, updating on the host. */
+  /** Milliseconds of `ms` that the host updated weights. */
   update_ms: number,
   /** Whether the report's `strong` is made of it: the steps before, in which the split is learned, are not. */
   is_counted: boolean,
@@ -552,11 +552,11 @@ export type StepLog = {
   is_applied: boolean,
   /** The whole step, waiting for data included. */
   ms: number,
-  /** Of these, waiting for data. */
+  /** Milliseconds of `ms` that it waited for data. */
   data_ms: number,
-  /** Of these, adding gradients on the host. */
+  /** Milliseconds of `ms` that the host added gradients. */
   reduce_ms: number,
-  /** Of these, updating on the host and broadcasting weights. */
+  /** Milliseconds of `ms` that the host updated and sent weights. */
   update_ms: number,
   /** Samples a second within the step, without what the worker did between steps. */
   samples_per_s: number,
