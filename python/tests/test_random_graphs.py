@@ -94,7 +94,8 @@ def test_fresh_programs_are_as_in_keras(float64: Float64) -> None:
         verdict = judge(program, RIGS, float64)
         came[verdict.kind] += 1
         if verdict.kind != "same":
-            print(f"MANYHANDS_GRAPH_SEED={seed}: {verdict.kind}: {verdict.text.splitlines()[0]}", flush=True)
+            text = verdict.text if verdict.is_failure else verdict.text.splitlines()[0]
+            print(f"MANYHANDS_GRAPH_SEED={seed}: {verdict.kind}: {text}", flush=True)
         if verdict.is_failure:
             failures.append(f"MANYHANDS_GRAPH_SEED={seed}\n{_report(program, verdict, float64)}")
     print(dict(came))
