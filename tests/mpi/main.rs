@@ -331,17 +331,19 @@ fn started_by(parent: u32) -> Vec<u32> {
     ids
 }
 
-/// The processes of a run, once all are there.
-fn ranks(run: &Child, size: usize) -> Vec<u32> {
+/// Waits until something is there, on a busy machine, too.
+fn await_that(what: &str, is_there: impl Fn() -> bool) {
     let begin = Instant::now();
-    loop {
-        let ids = started_by(run.id());
-        if ids.len() == size {
-            return ids;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(20), "{ids:?}");
+    while !is_there() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not come");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The processes of a run, once all are there.
+fn ranks(run: &Child, size: usize) -> Vec<u32> {
+    await_that("a process", || started_by(run.id()).len() == size);
+    started_by(run.id())
 }
 
 fn signal(name: &str, id: u32) {
@@ -393,16 +395,18 @@ fn a_killed_process_ends_the_job_and_the_checkpoint_resumes_with_fewer() {
     let (mut longest, mut n_resumed) = (0.0_f64, 0);
     for trial in 0..20_u64 {
         let size = 2 + usize::try_from(trial % 2).unwrap();
-        for file in ["manyhands.safetensors", "log.json"] {
-            drop(fs::remove_file(folder.path().join(file)));
-        }
+        let [checkpoint, log] = ["manyhands.safetensors", "log.json"].map(|file| folder.path().join(file));
+        drop([fs::remove_file(&checkpoint), fs::remove_file(&log)]);
         let run = endless(folder.path(), size).unwrap();
         let ids = ranks(&run, size);
-        // Spread over start, steps and saves; the numbers have no common divisor with each other.
+        // Half of the runs end around their start, half after a checkpoint; the numbers have no common divisor with each other.
+        if trial % 4 >= 2 {
+            await_that("a checkpoint", || checkpoint.exists());
+        }
         std::thread::sleep(Duration::from_millis(150 + trial * 97 % 1400));
         signal("-KILL", ids[usize::try_from(trial).unwrap() % size]);
         longest = longest.max(ended(run, &ids).0);
-        if !folder.path().join("manyhands.safetensors").exists() {
+        if !checkpoint.exists() {
             continue;
         }
         n_resumed += 1;
@@ -410,11 +414,12 @@ fn a_killed_process_ends_the_job_and_the_checkpoint_resumes_with_fewer() {
         let line = "train run.toml --resume manyhands.safetensors -q --json log.json";
         let Some(mut resumed) = mpirun(folder.path(), &vec![line; size - 1]) else { return };
         let resumed = resumed.stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
+        await_that("a step", || fs::read_to_string(&log).is_ok_and(|text| text.contains("\"step\"")));
+        std::thread::sleep(Duration::from_millis(300));
         let ids = started_by(resumed.id());
         ids.iter().for_each(|id| signal("-TERM", *id));
         let _ = ended(resumed, &ids);
-        compare(&folder.path().join("log.json"), &undisturbed);
+        compare(&log, &undisturbed);
     }
     assert!(longest < 6.0 && n_resumed >= 10, "{longest} s, {n_resumed} resumed");
 }
