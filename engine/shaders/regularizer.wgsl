@@ -5,7 +5,7 @@
 //     report[s] = (sum of penalty over row s of the outputs, 0), or is added to what is there          (outputs)
 //     output_gradient += scale * slope(outputs) / count                                                (slopes)
 //
-// Source    Keras 3 regularizers L1, L2, L1L2; the slope of |v| at 0 is 0, as in JAX.
+// Source    Keras 3 regularizers L1, L2, L1L2; the slope of |v| at 0 is 0, as in TensorFlow and PyTorch.
 // Shapes    weights, gradient, outputs, output_gradient [len]; penalties [splits]; report [splits, 2]. Slab s holds
 //           ceil(len / splits) values; the last may be short or empty. The rows of outputs are its slabs.
 // Grid      weights, outputs: a workgroup for each slab; slopes: an invocation for each element.

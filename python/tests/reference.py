@@ -18,10 +18,12 @@ import inspect
 import multiprocessing
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
+from keras.src.regularizers import regularizers
 from numpy.typing import NDArray
 from random_graphs import Program, load
 
@@ -41,6 +43,15 @@ DRAWS = 4
 FORGET = 25
 
 Numbers = dict[str, NDArray[np.float64]]
+
+
+def _absolute(x: Any) -> Any:
+    """|x| with slope 0 at 0."""
+    return x * keras.ops.stop_gradient(keras.ops.sign(x))
+
+
+# JAX gives |0| the slope 1, TensorFlow and PyTorch give it 0, and so does the package (python/README.md).
+regularizers.ops = SimpleNamespace(**{**vars(regularizers.ops), "absolute": _absolute})
 
 
 @dataclass(frozen=True)
