@@ -175,6 +175,36 @@ class SinePositionEncoding(layers.Layer):
         return keras.ops.broadcast_to(encodings, x.shape)
 
 
+class RotaryEmbedding(layers.Layer):
+    """That of KerasHub, with the frequencies of its `LlamaRotaryEmbedding`."""
+
+    def __init__(self, max_wavelength=10000, scaling_factor=1, frequency_adjustment_factor=None, low_freq_factor=None,
+                 high_freq_factor=None, pretraining_sequence_length=None):
+        super().__init__()
+        self.max_wavelength, self.scaling_factor = max_wavelength, scaling_factor
+        self.adjustment = (frequency_adjustment_factor, low_freq_factor, high_freq_factor, pretraining_sequence_length)
+
+    def frequencies(self, features, dtype):
+        ops = keras.ops
+        inverse = 1.0 / (self.max_wavelength ** (ops.arange(0, features, 2, dtype=dtype) / features))
+        factor, low, high, length = self.adjustment
+        if factor is None:
+            return inverse
+        wave = 2 * np.pi / inverse
+        smooth = (length / wave - low) / (high - low)
+        between = (1 - smooth) * inverse / factor + smooth * inverse
+        return ops.where(wave > length / low, inverse / factor, ops.where(wave < length / high, inverse, between))
+
+    def call(self, x):
+        ops = keras.ops
+        positions = ops.arange(x.shape[1], dtype=x.dtype) / self.scaling_factor
+        angles = positions[:, None] * self.frequencies(x.shape[-1], x.dtype)[None]
+        angles = ops.concatenate([angles, angles], axis=-1)
+        angles = ops.reshape(angles, (x.shape[1], *[1] * (len(x.shape) - 3), x.shape[-1]))
+        first, second = ops.split(x, 2, axis=-1)
+        return x * ops.cos(angles) + ops.concatenate([-second, first], axis=-1) * ops.sin(angles)
+
+
 def layer_name(layer):
     return layer_name(layer.layer) if isinstance(layer, (Attending, Masked)) else type(layer).__name__
 
@@ -644,6 +674,14 @@ def attention_file():
         layer_case(file, name, PositionEmbedding(length), [shape], {"sequence_length": length})
     layer_case(file, "sine_position_encoding", SinePositionEncoding(), [(2, 7, 5)], {})
     layer_case(file, "sine_position_encoding_short", SinePositionEncoding(50), [(2, 3, 8)], {"max_wavelength": 50})
+    llama = {"frequency_adjustment_factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "pretraining_sequence_length": 40}
+    for name, shape, config in (
+        ("rotary_embedding", (2, 5, 6), {}),
+        ("rotary_embedding_heads", (2, 7, 3, 4), {"max_wavelength": 50}),
+        ("rotary_embedding_scaled", (1, 9, 2), {"scaling_factor": 2.5}),
+        ("rotary_embedding_llama", (2, 30, 2, 16), {"max_wavelength": 500, **llama}),
+    ):
+        layer_case(file, name, RotaryEmbedding(**config), [shape], config)
     return file
 
 

@@ -354,7 +354,9 @@ MASKS = frozenset(
 STATISTICS = frozenset({"moving_mean", "moving_variance", "mean", "variance", "count", "seed_generator_state"})
 
 #: Layers of this package that are no layers in Keras, but functions, as `Activation("gelu")`, or at work within it.
-FUNCTIONS = frozenset({"ComputeMask", "GELU", "PositionEmbedding", "Sigmoid", "SinePositionEncoding", "Tanh"})
+FUNCTIONS = frozenset(
+    {"ComputeMask", "GELU", "PositionEmbedding", "RotaryEmbedding", "Sigmoid", "SinePositionEncoding", "Tanh"}
+)
 
 
 #: Operations of `keras.ops` on two tensors, by class: the layer that does the same.

@@ -132,6 +132,8 @@ CASES: list[Case] = [
     ("Rescaling", {"scale": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}, [IMAGE]),
     ("Reshape", {"target_shape": [10, 12]}, [IMAGE]),
     ("RMSNormalization", {}, [SEQUENCE]),
+    ("RotaryEmbedding", {}, [(5, 6)]),
+    ("RotaryEmbedding", {"max_wavelength": 50.0, "scaling_factor": 2.0}, [IMAGE]),
     ("SeparableConv2D", {"filters": 3, "kernel_size": 3, "depth_multiplier": 2, "padding": "same", "activation": "relu"}, [IMAGE]),
     ("Sigmoid", {}, [IMAGE]),
     *[("SimpleRNN", settings, [SEQUENCE]) for settings in RECURRENT],

@@ -57,6 +57,9 @@ const TWO_LENGTHS: &str = "needs a query [batch, time, features], perhaps value 
 const NO_POSITIONS: &str = "needs an input [batch, time, features], but got [batch, 64]\n  help: put it behind an `Embedding`: its output has \
                             positions and features; its input comes from `in0`";
 
+const NO_PAIRS: &str = "needs an input [batch, time, features] or [batch, time, heads, features] with an even number of features, but got \
+                        [batch, 64]\n  help: `Reshape` makes heads of features; its input comes from `in0`";
+
 pub static ROWS: &[Row] = &[
     Row {
         output: &[5, 4],
@@ -130,6 +133,40 @@ pub static ROWS: &[Row] = &[
         ],
         ..row("SinePositionEncoding", "", &[&[7, 4]])
     },
+    Row {
+        numbers: [0, 30],
+        refuses: &[
+            Refusal { settings: "", inputs: &[&[64]], says: NO_PAIRS },
+            Refusal {
+                settings: "",
+                inputs: &[&[4, 3]],
+                says: "needs an input [batch, time, features] or [batch, time, heads, features] with an even number of features, but \
+                       got [batch, 4, 3]\n  help: `Reshape` makes heads of features; its input comes from `in0`",
+            },
+            Refusal {
+                settings: "scaling_factor = 0.0",
+                inputs: &[&[4, 2]],
+                says: "needs a positive `max_wavelength` and `scaling_factor`, but got 10000 and 0\n  help: 10,000 and 1 are usual; \
+                       its input comes from `in0`",
+            },
+            Refusal {
+                settings: "low_freq_factor = 1.0",
+                inputs: &[&[4, 2]],
+                says: "needs all of `frequency_adjustment_factor`, `low_freq_factor`, `high_freq_factor` and \
+                       `pretraining_sequence_length`, or none, but got some of them\n  help: Llama 3.1 has 8, 1, 4 and 8192; its \
+                       input comes from `in0`",
+            },
+            Refusal {
+                settings: "frequency_adjustment_factor = 8.0\nlow_freq_factor = 4.0\nhigh_freq_factor = 1.0\n\
+                           pretraining_sequence_length = 8192",
+                inputs: &[&[4, 2]],
+                says: "needs a positive `frequency_adjustment_factor`, and `low_freq_factor` below `high_freq_factor`, but got 8, 4 and \
+                       1\n  help: Llama 3.1 has 8, 1 and 4; its input comes from `in0`",
+            },
+        ],
+        ..row("RotaryEmbedding", "", &[&[5, 3, 6]])
+    },
+    Row { numbers: [0, 70], ..row("RotaryEmbedding", "max_wavelength = 50\nscaling_factor = 2", &[&[7, 10]]) },
     Row {
         output: &[4, 6],
         numbers: [120, 0],

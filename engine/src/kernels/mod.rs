@@ -51,6 +51,7 @@ pub mod reduce;
 pub mod regularizer;
 pub mod remap;
 pub mod rmsprop;
+pub mod rotary_embedding;
 pub mod rounding;
 pub mod row_loss;
 pub mod sgd;

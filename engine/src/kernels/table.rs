@@ -4,7 +4,7 @@ use super::{
     Kernel, activation, adadelta, adagrad, adam, adamax, add, attention, batch_norm, bilinear, clip, completion,
     concatenate, conv2d, dense, depthwise_conv2d, dropout, ema, embedding, ftrl, gaussian, global_max, group_norm,
     halves, lion, mask, merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop,
-    row_loss, sgd, softmax, softmax_cross_entropy,
+    rotary_embedding, row_loss, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.
@@ -46,6 +46,7 @@ pub static FAMILIES: Families = &[
     regularizer::KERNELS,
     remap::KERNELS,
     rmsprop::KERNELS,
+    rotary_embedding::KERNELS,
     row_loss::KERNELS,
     sgd::KERNELS,
     softmax::KERNELS,
