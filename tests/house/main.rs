@@ -34,7 +34,18 @@ impl Tree {
     fn read() -> Self {
         let mut tree = Self::default();
         for folder in [
-            "src", "engine", "bench", "cli", "mpi", "tests", "examples", "benches", "scripts", "web-demo", "xtask",
+            "src",
+            "engine",
+            "bench",
+            "cli",
+            "compilers",
+            "mpi",
+            "tests",
+            "examples",
+            "benches",
+            "scripts",
+            "web-demo",
+            "xtask",
             "python",
         ] {
             tree.read_folder(

@@ -1,0 +1,62 @@
+//! The program `manyhands-compilers`.
+//!
+//!     cargo run --release --package manyhands-compilers -- --chips navi21,navi31 --json kernels.json
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use manyhands_compilers::chips::{CHIPS, Chip};
+use manyhands_compilers::{Wanted, ask, compile, report};
+
+#[derive(Parser)]
+#[command(about = "What compilers of GPU vendors make of each kernel, on a machine without a GPU")]
+struct Arguments {
+    /// Chips, by Mesa's names for them; all by default.
+    #[arg(long, value_delimiter = ',')]
+    chips: Vec<String>,
+    /// Kernels whose names contain this, such as `attention`; all by default.
+    #[arg(long, default_value = "")]
+    kernels: String,
+    /// Most sets of constants of a kernel and tile.
+    #[arg(long, default_value_t = 3)]
+    constants: usize,
+    /// File for all that was found.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Show the instructions, too.
+    #[arg(long)]
+    assembly: bool,
+    /// Compile for this chip with the driver of the environment, and write JSON.
+    #[arg(long, hide = true)]
+    here: Option<String>,
+}
+
+#[allow(clippy::print_stdout, reason = "a command shows what it found")]
+fn main() -> Result<()> {
+    let Arguments { chips, kernels, constants, json, assembly, here } = Arguments::parse();
+    let wanted = Wanted { kernels, constants, assembly };
+    if let Some(chip) = here {
+        println!("{}", serde_json::to_string(&compile(&chip, &wanted)?)?);
+        return Ok(());
+    }
+    let program = std::env::current_exe()?;
+    let found: Result<Vec<_>> = named(&chips)?.into_iter().map(|chip| ask(&program, chip, &wanted)).collect();
+    let found = found?;
+    println!("{}", report::tables(&found));
+    if let Some(path) = json {
+        std::fs::write(&path, serde_json::to_string_pretty(&found)?)
+            .with_context(|| format!("could not write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn named(names: &[String]) -> Result<Vec<&'static Chip>> {
+    if names.is_empty() {
+        return Ok(CHIPS.iter().collect());
+    }
+    let all: Vec<&str> = CHIPS.iter().map(|chip| chip.name).collect();
+    let find =
+        |name: &String| Chip::find(name).with_context(|| format!("no chip `{name}`; there are {}", all.join(", ")));
+    names.iter().map(find).collect()
+}

@@ -1,0 +1,168 @@
+//! AMD's compiler on each kernel, for chips of three generations: nothing may become worse. Needs Mesa's driver of AMD, and no GPU.
+//!
+//! `compilers/known/CHIP.txt` has a line for each form of a kernel: the numbers by one version of Mesa. `UPDATE=1` writes them again; the
+//! change in the file is what the change of a kernel costs. Another version of Mesa is held to the floors alone.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics, and says what it ran on")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use manyhands_compilers::chips::Chip;
+use manyhands_compilers::report::{OnChip, Told};
+use manyhands_compilers::{Wanted, ask};
+use manyhands_engine::kernels::Tile;
+
+/// Cycles may grow by this part before it counts: schedulers of instructions are fickle.
+const SLACK: f64 = 0.02;
+
+/// Kernels, a tile of theirs, and what each form of it must reach.
+struct Floor {
+    kernels: &'static str,
+    tile: Tile,
+    /// Part of the hottest block that is multiply-adds.
+    multiply_adds: f64,
+    /// Subgroups a SIMD.
+    subgroups: f64,
+}
+
+/// Products, by the tiles that cards get.
+static FLOORS: &[Floor] = &[
+    Floor { kernels: "dense", tile: Tile::Workgroup64, multiply_adds: 0.8, subgroups: 4.0 },
+    Floor { kernels: "dense", tile: Tile::Workgroup128, multiply_adds: 0.85, subgroups: 2.0 },
+    Floor { kernels: "conv2d", tile: Tile::Workgroup64, multiply_adds: 0.7, subgroups: 3.0 },
+    Floor { kernels: "conv2d", tile: Tile::Workgroup128, multiply_adds: 0.8, subgroups: 2.0 },
+];
+
+/// Numbers of a form that are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Known {
+    cycles: f64,
+    registers: f64,
+    spilled: f64,
+    instructions: u32,
+}
+
+impl Known {
+    fn of(told: &Told) -> Self {
+        Self {
+            cycles: told.cycles().unwrap_or(0.0),
+            registers: told.registers().unwrap_or(0.0),
+            spilled: told.spilled(),
+            instructions: told.hottest.values().sum(),
+        }
+    }
+
+    /// Says that it became worse, if it did.
+    fn complaint(self, now: Self) -> Option<String> {
+        let is_worse = now.cycles > self.cycles * (1.0 + SLACK) || now.spilled > self.spilled;
+        is_worse.then(|| format!("{now}, but was {self}"))
+    }
+}
+
+impl std::fmt::Display for Known {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cycles, registers, spilled, instructions } = self;
+        write!(f, "{cycles} cycles, {registers} registers, {spilled} spilled, {instructions} in the hottest block")
+    }
+}
+
+fn path(chip: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("known/{chip}.txt"))
+}
+
+/// The first line is the driver, the others are forms and their numbers.
+fn read(text: &str) -> (String, BTreeMap<String, Known>) {
+    let mut lines = text.lines();
+    let driver = lines.next().unwrap_or_default().to_owned();
+    let known = lines.map(|line| {
+        let (form, numbers) = line.split_once(": ").unwrap();
+        let numbers: Vec<f64> = numbers.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let &[cycles, registers, spilled, instructions] = &numbers[..] else { panic!("{line}") };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
+        let instructions = instructions as u32;
+        (form.to_owned(), Known { cycles, registers, spilled, instructions })
+    });
+    (driver, known.collect())
+}
+
+fn written(found: &OnChip) -> String {
+    let mut text = format!("{}\n", found.device[1]);
+    let forms: BTreeMap<&str, Known> = found.forms.iter().map(|told| (told.form.as_str(), Known::of(told))).collect();
+    for (form, known) in forms {
+        writeln!(text, "{form}: {known}").unwrap();
+    }
+    text
+}
+
+/// Forms that are worse than the record, or not in it.
+fn worse(found: &OnChip, record: &str) -> Vec<String> {
+    let (driver, known) = read(record);
+    if driver != found.device[1] {
+        println!("{}: the record is of {driver}, this is {}: only the floors are checked", found.chip, found.device[1]);
+        return Vec::new();
+    }
+    let complaint = |told: &Told| match known.get(&told.form) {
+        Some(known) => known.complaint(Known::of(told)),
+        None => Some("is not in the record".to_owned()),
+    };
+    found
+        .forms
+        .iter()
+        .filter_map(|told| complaint(told).map(|it| format!("{}: {}: {it}", found.chip, told.form)))
+        .collect()
+}
+
+/// Products below their floor, and forms with registers in memory.
+fn below_floors(found: &OnChip) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for told in &found.forms {
+        let floors = FLOORS.iter().filter(|it| told.kernel.starts_with(it.kernels) && told.tile == Some(it.tile));
+        for floor in floors {
+            let (part, subgroups) = (told.multiply_adds(), told.subgroups().unwrap_or(0.0));
+            if part < floor.multiply_adds || subgroups < floor.subgroups {
+                complaints
+                    .push(format!("{}: {}: {part:.2} multiply-adds, {subgroups} subgroups", found.chip, told.form));
+            }
+        }
+        // No card is faster with this tile, which is for drivers that compute on the CPU.
+        if told.spilled() > 0.0 && told.tile != Some(Tile::Vectors) {
+            complaints.push(format!("{}: {}: {} registers spilled", found.chip, told.form, told.spilled()));
+        }
+    }
+    complaints
+}
+
+fn check(chip: &str) {
+    let wanted = Wanted { kernels: String::new(), constants: 1, assembly: false };
+    let program = Path::new(env!("CARGO_BIN_EXE_manyhands-compilers"));
+    let found = ask(program, Chip::find(chip).unwrap(), &wanted).unwrap();
+    println!("{chip}: {} forms, by {}", found.forms.len(), found.device[1]);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::create_dir_all(path(chip).parent().unwrap()).unwrap();
+        std::fs::write(path(chip), written(&found)).unwrap();
+    }
+    let record = std::fs::read_to_string(path(chip)).unwrap_or_default();
+    let complaints = [worse(&found, &record), below_floors(&found)].concat();
+    assert!(
+        complaints.is_empty(),
+        "{}\n  help: a kernel that is meant to cost more: `UPDATE=1 cargo test --package manyhands-compilers`, and say why in the commit",
+        complaints.join("\n")
+    );
+}
+
+#[test]
+fn kernels_cost_no_more_on_gcn_4() {
+    check("polaris10");
+}
+
+#[test]
+fn kernels_cost_no_more_on_rdna_2() {
+    check("navi21");
+}
+
+#[test]
+fn kernels_cost_no_more_on_rdna_3() {
+    check("navi31");
+}
