@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics, and says what it ran on")]
 
+#[path = "../../tests/common/needed.rs"]
+mod needed;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -137,7 +140,11 @@ fn below_floors(found: &OnChip) -> Vec<String> {
 fn check(chip: &str) {
     let wanted = Wanted { kernels: String::new(), constants: 1, assembly: false };
     let program = Path::new(env!("CARGO_BIN_EXE_manyhands-compilers"));
-    let found = ask(program, Chip::find(chip).unwrap(), &wanted).unwrap();
+    let of_chip = Chip::find(chip).unwrap();
+    if of_chip.driver.find().is_none() {
+        return needed::missing("Mesa's driver of AMD is needed: `apt-get install mesa-vulkan-drivers`");
+    }
+    let found = ask(program, of_chip, &wanted).unwrap();
     println!("{chip}: {} forms, by {}", found.forms.len(), found.device[1]);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::create_dir_all(path(chip).parent().unwrap()).unwrap();
