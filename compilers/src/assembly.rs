@@ -98,11 +98,9 @@ fn kind(line: &str) -> Option<Kind> {
     Some(match family {
         "v" if ["fma", "mac", "mad_f", "dot"].iter().any(|part| rest.contains(part)) => Kind::MultiplyAdd,
         "v" => Kind::Vector,
-        "s" if [
-            "waitcnt", "wait", "nop", "barrier", "branch", "cbranch", "endpgm", "clause", "delay", "sleep", "inst",
-        ]
-        .iter()
-        .any(|part| rest.starts_with(part)) =>
+        "s" if ["wait", "nop", "barrier", "branch", "cbranch", "endpgm", "clause", "delay", "sleep", "inst"]
+            .iter()
+            .any(|part| rest.starts_with(part)) =>
         {
             Kind::Control
         }

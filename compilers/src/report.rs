@@ -38,35 +38,34 @@ pub struct Told {
 }
 
 impl Told {
-    /// A number of the driver whose name contains one of these words, the first that does.
-    fn number(&self, words: &[&str]) -> Option<f64> {
-        let of = |word: &str| self.statistics.iter().find(|(name, _)| name.contains(word)).map(|(_, value)| *value);
-        words.iter().find_map(|word| of(word))
+    /// A number of the driver, by the driver's name for it.
+    fn number(&self, name: &str) -> Option<f64> {
+        self.statistics.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
     /// Registers of an invocation.
     pub fn registers(&self) -> Option<f64> {
-        self.number(&["VGPRs"])
+        self.number("VGPRs")
     }
 
     /// Registers that did not fit and lie in memory.
     pub fn spilled(&self) -> f64 {
-        ["Spilled VGPRs", "Spilled SGPRs"].iter().filter_map(|word| self.number(&[word])).sum()
+        ["Spilled VGPRs", "Spilled SGPRs"].iter().filter_map(|name| self.number(name)).sum()
     }
 
     /// Subgroups that run on a SIMD in turns; more of them hide more of what loads take.
     pub fn subgroups(&self) -> Option<f64> {
-        self.number(&["Subgroups per SIMD"])
+        self.number("Subgroups per SIMD")
     }
 
     /// Bytes of workgroup memory.
     pub fn workgroup_bytes(&self) -> Option<f64> {
-        self.number(&["LDS size"])
+        self.number("LDS size")
     }
 
     /// Cycles by the compiler's own model, of one subgroup that shares its SIMD with others.
     pub fn cycles(&self) -> Option<f64> {
-        self.number(&["Inverse Throughput"])
+        self.number("Inverse Throughput")
     }
 
     /// Part of the hottest block that is multiply-adds, in `[0, 1]`.
@@ -107,7 +106,7 @@ fn line(told: &Told) -> String {
     )
 }
 
-/// Of each kernel and tile the form with the longest hottest block.
+/// One form a kernel and tile: that whose hottest block has most instructions, in the order of the forms.
 fn largest(forms: &[Told]) -> Vec<&Told> {
     let mut found: Vec<&Told> = Vec::new();
     for told in forms {
