@@ -335,7 +335,7 @@ fn started_by(parent: u32) -> Vec<u32> {
 fn await_that(what: &str, is_there: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_there() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not come");
+        assert!(begin.elapsed() < Duration::from_secs(20), "{what} did not come");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
