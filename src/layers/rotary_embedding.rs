@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Built, Layer, MaskUse, Problem, Statistic, Values, as_built, only, to_config};
-use crate::kernels::{Kernel, rotary_embedding as kernel, whole};
+use crate::kernels::{rotary_embedding as kernel, whole};
 use crate::onnx::{Attribute, Form, Order};
-use crate::plan::{Grid, Length, Recorder, View, length_word};
+use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
 /// Rotary positions: turns pairs of features by angles that grow with the position, so that the product of two such vectors
@@ -163,7 +163,8 @@ impl RotaryEmbedding {
         Ok(turns)
     }
 
-    fn dispatch(rec: &mut Recorder<'_>, kernel: &'static Kernel, x: View, y: View) {
+    /// Turns `x` into `y`, by 1 in this direction or by -1 in the other.
+    fn turn(rec: &mut Recorder<'_>, direction: f32, x: View, y: View) {
         let (vectors, turns) = (Vectors::recorded(rec), rec.statistic("turns"));
         let pairs = length_word(Length::per_row(vectors.pairs()));
         let params = kernel::Record {
@@ -171,8 +172,9 @@ impl RotaryEmbedding {
             half: whole(vectors.features / 2),
             inner: whole(vectors.inner),
             time: whole(vectors.time),
+            direction: Word::F32(direction),
         };
-        rec.dispatch(kernel, params, [turns, x], [y], Grid::Elements(pairs));
+        rec.dispatch(&kernel::FORWARD, params, [turns, x], [y], Grid::Elements(pairs));
     }
 }
 
@@ -208,13 +210,13 @@ impl Layer for RotaryEmbedding {
 
     fn forward(&self, rec: &mut Recorder<'_>) {
         let (x, y) = (rec.input(0), rec.output());
-        Self::dispatch(rec, &kernel::FORWARD, x, y);
+        Self::turn(rec, 1.0, x, y);
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         if let Some(d_x) = rec.input_gradient(0) {
             let dy = rec.output_gradient();
-            Self::dispatch(rec, &kernel::BACKWARD, dy, d_x);
+            Self::turn(rec, -1.0, dy, d_x);
         }
     }
 

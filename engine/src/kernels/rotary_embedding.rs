@@ -14,6 +14,8 @@ crate::params! {
     inner: u32,
     /// Positions of a sequence.
     time: u32,
+    /// 1, or -1 for backward.
+    direction: f32,
 }
 
 family!("rotary_embedding", [Grid]);
@@ -22,46 +24,31 @@ family!("rotary_embedding", [Grid]);
 const TOLERANCE: f32 = 1e-6;
 
 /// The family.
-pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD];
+pub static KERNELS: &[&Kernel] = &[&FORWARD];
 
 /// `turns [time, 2 half]`, cosines and then sines of each position, and `x [vectors, 2 half]` → `y [vectors, 2 half]`.
 ///
-/// Feature `k` and feature `half + k` of a vector are a pair. Grid: `Elements(pairs)`. Source: Su et al. 2021,
-/// arXiv:2104.09864.
+/// Feature `k` and feature `half + k` of a vector are a pair. Backward: `dy` → `d_x`, with the other direction. Grid:
+/// `Elements(pairs)`. Source: Su et al. 2021, arXiv:2104.09864.
 pub static FORWARD: Kernel =
     kernel("forward", [&["turns", "x"], &["y"], &[]], (forward_twin, forward_fast), TOLERANCE, cases);
 
-/// `turns [time, 2 half]` and `dy [vectors, 2 half]` → `d_x [vectors, 2 half]`: turned back.
-///
-/// Grid: `Elements(pairs)`.
-pub static BACKWARD: Kernel =
-    kernel("backward", [&["turns", "dy"], &["d_x"], &[]], (backward_twin, backward_fast), TOLERANCE, cases);
-
-/// In f64; `direction` is -1 for backward.
-fn twin(call: &Call<'_>, outputs: &mut [&mut [f32]], direction: f64) {
-    let Params { pairs, half, inner, time } = call.params();
+fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { pairs, half, inner, time, direction } = call.params();
     let (turns, x) = (call.inputs[0], call.inputs[1]);
     for pair in 0..pairs {
         let (vector, k) = (pair / half, pair % half);
         let [first, second] = [2 * half * vector + k, 2 * half * vector + half + k].map(index);
         let cosine = index(2 * half * (vector / inner % time) + k);
         let [one, other] = [first, second].map(|at| f64::from(x[at]));
-        let (cosine, sine) = (f64::from(turns[cosine]), direction * f64::from(turns[cosine + index(half)]));
+        let (cosine, sine) = (f64::from(turns[cosine]), f64::from(direction * turns[cosine + index(half)]));
         outputs[0][first] = single(one * cosine - other * sine);
         outputs[0][second] = single(other * cosine + one * sine);
     }
 }
 
-fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    twin(call, outputs, 1.0);
-}
-
-fn backward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    twin(call, outputs, -1.0);
-}
-
-fn fast(call: &Call<'_>, outputs: &mut [&mut [f32]], direction: f32) {
-    let Params { pairs, half, inner, time } = call.params();
+fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let Params { pairs, half, inner, time, direction } = call.params();
     let (half, inner, time) = (index(half), index(inner), index(time));
     let (turns, x, len) = (call.inputs[0], call.inputs[1], 2 * index(pairs));
     parallel::rows(&mut outputs[0][..len], 2 * half, |first, y| {
@@ -79,35 +66,28 @@ fn fast(call: &Call<'_>, outputs: &mut [&mut [f32]], direction: f32) {
     });
 }
 
-fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    fast(call, outputs, 1.0);
-}
-
-fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    fast(call, outputs, -1.0);
-}
-
 fn cases() -> Vec<Case> {
-    [[1, 1, 1, 1], [3, 5, 1, 1], [2, 7, 3, 4], [5, 13, 2, 33], [1, 64, 9, 32], [40, 50, 4, 16]]
-        .map(|[rows, time, inner, half]: [u32; 4]| {
-            let params = Params { pairs: rows * time * inner * half, half, inner, time };
-            let label = format!("{rows} x {time} positions of {inner} x {half} pairs");
-            let (of_turns, len) = (2 * index(time * half), 2 * index(params.pairs));
-            let case = Case::elements(label, params.words(), params.pairs);
-            case.input(InputFill::Uniform(of_turns, -1.0, 1.0)).input(InputFill::Normal(len)).output(len)
-        })
-        .into()
+    let sizes: [[u32; 4]; 6] =
+        [[1, 1, 1, 1], [3, 5, 1, 1], [2, 7, 3, 4], [5, 13, 2, 33], [1, 64, 9, 32], [40, 50, 4, 16]];
+    let both = [1.0, -1.0].into_iter().flat_map(|direction| sizes.map(|size| (direction, size)));
+    both.map(|(direction, [rows, time, inner, half])| {
+        let params = Params { pairs: rows * time * inner * half, half, inner, time, direction };
+        let label = format!("{rows} x {time} positions of {inner} x {half} pairs, direction {direction}");
+        let (of_turns, len) = (2 * index(time * half), 2 * index(params.pairs));
+        let case = Case::elements(label, params.words(), params.pairs);
+        case.input(InputFill::Uniform(of_turns, -1.0, 1.0)).input(InputFill::Normal(len)).output(len)
+    })
+    .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Twin;
     use super::*;
 
-    fn run(twin: Twin, turns: &[f32], x: &[f32]) -> [f32; 4] {
+    fn run(direction: f32, turns: &[f32], x: &[f32]) -> [f32; 4] {
         let mut y = [9.0; 4];
-        let params = Params { pairs: 2, half: 1, inner: 1, time: 2 };
-        twin(&Call { params: &params.words(), constants: &[], inputs: &[turns, x] }, &mut [&mut y]);
+        let params = Params { pairs: 2, half: 1, inner: 1, time: 2, direction };
+        forward_twin(&Call { params: &params.words(), constants: &[], inputs: &[turns, x] }, &mut [&mut y]);
         y
     }
 
@@ -116,12 +96,12 @@ mod tests {
 
     #[test]
     fn a_quarter_turn_leads_from_the_first_axis_to_the_second() {
-        assert_eq!(run(forward_twin, &QUARTER, &[1.0, 2.0, 1.0, 2.0]), [1.0, 2.0, -2.0, 1.0]);
+        assert_eq!(run(1.0, &QUARTER, &[1.0, 2.0, 1.0, 2.0]), [1.0, 2.0, -2.0, 1.0]);
     }
 
     #[test]
     fn backward_turns_back() {
         let x = [0.5, -3.0, 2.0, 0.25];
-        assert_eq!(run(backward_twin, &QUARTER, &run(forward_twin, &QUARTER, &x)), x);
+        assert_eq!(run(-1.0, &QUARTER, &run(1.0, &QUARTER, &x)), x);
     }
 }
