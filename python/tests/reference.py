@@ -39,8 +39,8 @@ STEADY = 2e-4
 CLIPPED = 1e-6
 #: Draws of the data until one is steady.
 DRAWS = 4
-#: Programs after which a process forgets what it has compiled: some 50 MB each.
-FORGET = 25
+#: Programs after which a new process goes on: JAX keeps some 25 MB of each.
+PROGRAMS_OF_A_PROCESS = 25
 
 Numbers = dict[str, NDArray[np.float64]]
 
@@ -194,7 +194,7 @@ class Float64:
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, context, _in_float64, max_tasks_per_child=FORGET)
+        self._pool = ProcessPoolExecutor(1, context, _in_float64, max_tasks_per_child=PROGRAMS_OF_A_PROCESS)
 
     def begin(self, program: Program) -> Future[Truth]:
         """Begins to compute the truth about a program."""

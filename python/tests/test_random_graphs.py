@@ -6,15 +6,17 @@ the slow test draws; `MANYHANDS_GRAPH_SEED=S` repeats the program that was drawn
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import multiprocessing
 import os
 import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any
 
-import jax
 import keras
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ import reference
 from conftest import rigs
 from graph_makers import LOSSES, MAKERS, OPTIMIZERS
 from random_graphs import Given, Output, Program, Step, generate, is_whole, smaller
-from reference import FORGET, Float64, Truth, Verdict, judge, script
+from reference import PROGRAMS_OF_A_PROCESS, Float64, Truth, Verdict, judge, script
 
 from manyhands_ml import _objective, make_parallel
 from manyhands_ml._layers import LAYERS
@@ -31,6 +33,8 @@ from manyhands_ml._layers import LAYERS
 QUICK = 20
 #: Fresh programs of the slow test.
 MANY = int(os.environ.get("MANYHANDS_GRAPHS", "500"))
+#: Processes that compare fresh programs. With the one in float64 that each has, it takes some 3 GB.
+PROCESSES = min(4, os.cpu_count() or 1)
 #: Seconds that making a failing program smaller may take.
 PATIENCE_S = 300
 RIGS = list(dict.fromkeys([*rigs(), "cpu,cpu,cpu"]))
@@ -79,28 +83,37 @@ def test_a_random_program_is_as_in_keras(
 
 
 @pytest.mark.slow
-def test_fresh_programs_are_as_in_keras(float64: Float64) -> None:
+def test_fresh_programs_are_as_in_keras() -> None:
     given = os.environ.get("MANYHANDS_GRAPH_SEED")
     first = int(given) if given else secrets.randbelow(10**9)
     seeds = range(first, first + (1 if given else MANY))
     print(f"\n{len(seeds)} programs from MANYHANDS_GRAPH_SEED={first}", flush=True)
     came: Counter[str] = Counter()
     failures = []
-    for seed in seeds:
-        if seed % FORGET == 0:
-            # Each program leaves what JAX has compiled for it.
-            jax.clear_caches()
-        program = drawn(seed)
-        verdict = judge(program, RIGS, float64)
-        came[verdict.kind] += 1
-        if verdict.kind != "same":
-            text = verdict.text if verdict.is_failure else verdict.text.splitlines()[0]
-            print(f"MANYHANDS_GRAPH_SEED={seed}: {verdict.kind}: {text}", flush=True)
-        if verdict.is_failure:
-            failures.append(f"MANYHANDS_GRAPH_SEED={seed}\n{_report(program, verdict, float64)}")
+    spawn = multiprocessing.get_context("spawn")
+    parts = [seeds[begin : begin + PROGRAMS_OF_A_PROCESS] for begin in range(0, len(seeds), PROGRAMS_OF_A_PROCESS)]
+    with ProcessPoolExecutor(PROCESSES, spawn, max_tasks_per_child=1) as processes:
+        for seed, kind, text in itertools.chain.from_iterable(processes.map(_compared, parts)):
+            came[kind] += 1
+            if kind != "same":
+                print(f"MANYHANDS_GRAPH_SEED={seed}: {kind}: {text}", flush=True)
+            if kind == "different":
+                failures.append(f"MANYHANDS_GRAPH_SEED={seed}\n{text}")
     print(dict(came))
     assert not failures, "\n\n".join(failures)
     assert given or came["same"] >= 0.8 * len(seeds), f"too few programs were compared: {dict(came)}"
+
+
+def _compared(seeds: Sequence[int]) -> list[tuple[int, str, str]]:
+    """What came of the program of each seed: its kind, and a line or, of a difference, the whole report."""
+    found = []
+    with contextlib.closing(Float64()) as float64:
+        for seed in seeds:
+            program = drawn(seed)
+            verdict = judge(program, RIGS, float64)
+            text = _report(program, verdict, float64) if verdict.is_failure else verdict.text.partition("\n")[0]
+            found.append((seed, verdict.kind, text))
+    return found
 
 
 def _report(program: Program, verdict: Verdict, float64: Float64) -> str:
