@@ -54,6 +54,22 @@ def _absolute(x: Any) -> Any:
 regularizers.ops = SimpleNamespace(**{**vars(regularizers.ops), "absolute": _absolute})
 
 
+def _in_one_call(stateless_call: Any) -> Any:
+    """Keeps the penalties of each call of a shared layer. Keras on JAX forgets all but the last: it takes each for a step of its own."""
+
+    def in_one_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._get_call_context()
+        try:
+            return stateless_call(self, *args, **kwargs)
+        finally:
+            self._maybe_reset_call_context()
+
+    return in_one_call
+
+
+keras.layers.Layer.stateless_call = _in_one_call(keras.layers.Layer.stateless_call)
+
+
 @dataclass(frozen=True)
 class Result:
     """What a program computes: numbers by name, and the names in logs."""

@@ -421,3 +421,15 @@ def test_a_penalty_of_a_bias_that_is_not_there_is_none() -> None:
     x, y = np.ones((4, 3)), np.ones((4, 2))
     expected = model.evaluate(x, y, verbose=0)
     assert manyhands_ml.make_parallel(model, "cpu").evaluate(x, y, verbose=0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_call_of_a_layer_adds_the_penalty_of_its_outputs() -> None:
+    """Half the sum of squares, over the rows; Keras on JAX counts the last call alone."""
+    inputs = keras.Input((3,))
+    shared = layers.Dense(2, use_bias=False, kernel_initializer="ones", activity_regularizer=keras.regularizers.L2(0.5))
+    model = keras.Model(inputs, layers.Add()([shared(inputs), shared(inputs), shared(layers.Rescaling(2.0)(inputs))]))
+    model.compile("sgd", "mse")
+    x = np.array([[1, 2, 3], [0, 1, -1]], np.float32)
+    # Each row of `shared` is [6, 6] and [0, 0].
+    y, penalty = np.array([[24, 24], [0, 0]], np.float32), 0.5 * (36 + 36) * (1 + 1 + 4) / 2
+    assert manyhands_ml.make_parallel(model, "cpu").evaluate(x, y, verbose=0) == pytest.approx(penalty, rel=1e-6)
