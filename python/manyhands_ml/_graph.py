@@ -177,15 +177,20 @@ class _Reader:
             (entry, use, node)
             for entry in config["layers"]
             if entry["class_name"] != "InputLayer"
-            for use, node in enumerate(entry["inbound_nodes"])
+            for use, node in _as_run(model, entry)
         ]
         needed = _needed(waiting, _places(config["output_layers"]))
         waiting = [item for item in waiting if (item[0]["name"], item[1]) in needed]
         while waiting:
-            ready = [item for item in waiting if all(_key(place) in known for place in _read_by(item[2]))]
+            # A layer's calls come as Keras makes them: weights are those of the first, moving averages those of the last.
+            following = {entry["name"]: use for entry, use, _ in reversed(waiting)}
+            ready = [
+                (entry, use, node)
+                for entry, use, node in waiting
+                if following[entry["name"]] == use and all(_key(place) in known for place in _read_by(node))
+            ]
             if not ready:
                 raise ModelError(explained(f"model `{model.name}`", "needs to be a graph without circles", "mend it"))
-            # Weights are those of a layer's first use, which has to come first.
             entry, use, node = ready[0]
             waiting.remove(ready[0])
             reads = [known[_key(place)][place[2]] for place in _read_by(node)]
@@ -341,6 +346,15 @@ def _calls(model: Any, operation: Any) -> list[Any]:
     nodes = getattr(model, "_functional", model)._nodes
     calls = enumerate(operation._inbound_nodes)
     return [node for idx, node in calls if make_node_key(operation, idx) in nodes and node.input_tensors]
+
+
+def _as_run(model: Any, entry: Settings) -> list[tuple[int, Settings]]:
+    """The calls of a layer with their numbers, in the order in which Keras makes them in each step."""
+    by_depth = getattr(model, "_functional", model)._nodes_by_depth
+    order = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    calls = _calls(model, _operation(model, entry["name"]))
+    numbered = list(enumerate(entry["inbound_nodes"]))
+    return sorted(numbered, key=lambda call: order.index(calls[call[0]])) if len(numbered) > 1 else numbered
 
 
 def _reads_mask(calls: list[Any]) -> bool:

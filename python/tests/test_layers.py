@@ -433,3 +433,26 @@ def test_each_call_of_a_layer_adds_the_penalty_of_its_outputs() -> None:
     # Each row of `shared` is [6, 6] and [0, 0].
     y, penalty = np.array([[24, 24], [0, 0]], np.float32), 0.5 * (36 + 36) * (1 + 1 + 4) / 2
     assert manyhands_ml.make_parallel(model, "cpu").evaluate(x, y, verbose=0) == pytest.approx(penalty, rel=1e-6)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_shared_layer_keeps_moving_averages_in_keras_order(rng: np.random.Generator, is_reversed: bool) -> None:
+    """Keras runs the calls furthest from the outputs first, and of those at the same distance the last first."""
+    inputs, shared = keras.Input((3,)), layers.BatchNormalization(momentum=0.5)
+    calls = [
+        lambda: layers.Activation("tanh")(shared(layers.Activation("relu")(inputs))),
+        lambda: shared(layers.Dense(3)(inputs)),
+        lambda: shared(inputs),
+    ]
+    made = [call() for call in (reversed(calls) if is_reversed else calls)]
+    model = keras.Model(inputs, layers.Dense(2)(layers.Concatenate()(made)))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = rng.normal(size=(8, 3)).astype(np.float32), rng.normal(size=(8, 2)).astype(np.float32)
+    start = model.get_weights()
+    model.fit(x, y, batch_size=8, verbose=0)
+    expected = model.get_weights()
+    model.set_weights(start)
+    parallel = manyhands_ml.make_parallel(model, "cpu", batch_statistics="batch")
+    parallel.fit(x, y, batch_size=8, verbose=0)
+    for got, weight in zip(parallel.get_weights(), expected):
+        np.testing.assert_allclose(got, weight, rtol=1e-4, atol=1e-5)
