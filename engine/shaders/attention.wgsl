@@ -34,21 +34,21 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> q: array<Factor>;
-@group(0) @binding(2) var<storage, read> k: array<Factor>;
-@group(0) @binding(3) var<storage, read> v: array<Factor>;
+@group(0) @binding(1) var<storage, read> q: array<f32>;
+@group(0) @binding(2) var<storage, read> k: array<f32>;
+@group(0) @binding(3) var<storage, read> v: array<f32>;
 @group(0) @binding(4) var<storage, read> key_mask: array<f32>;
 
 @group(0) @binding(5) var<storage, read> query_mask: array<f32>;
-@group(0) @binding(6) var<storage, read_write> y: array<Factor>;
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;
 @group(0) @binding(7) var<storage, read_write> lse: array<f32>;
 
-@group(0) @binding(5) var<storage, read> dy: array<Factor>;
+@group(0) @binding(5) var<storage, read> dy: array<f32>;
 @group(0) @binding(6) var<storage, read> statistics: array<f32>;
-@group(0) @binding(7) var<storage, read_write> d_q: array<Factor>;
+@group(0) @binding(7) var<storage, read_write> d_q: array<f32>;
 
-@group(0) @binding(7) var<storage, read_write> d_k: array<Factor>;
-@group(0) @binding(8) var<storage, read_write> d_v: array<Factor>;
+@group(0) @binding(7) var<storage, read_write> d_k: array<f32>;
+@group(0) @binding(8) var<storage, read_write> d_v: array<f32>;
 
 @group(0) @binding(1) var<storage, read> saved_y: array<f32>;
 @group(0) @binding(2) var<storage, read> saved_dy: array<f32>;

@@ -36,8 +36,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> dy: array<Factor>;
-@group(0) @binding(2) var<storage, read> w: array<Factor>;
+@group(0) @binding(1) var<storage, read> dy: array<f32>;
+@group(0) @binding(2) var<storage, read> w: array<f32>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> d_x: array<f32>;
 
@@ -128,9 +128,9 @@ fn next_of_a(inner: vec4<u32>, k: u32, step: u32, part: u32) -> vec4<u32> {
     return inner_of_a(k, part);
 }
 
-fn load_a(row: vec4<u32>, inner: vec4<u32>) -> Factor {
+fn load_a(row: vec4<u32>, inner: vec4<u32>) -> f32 {
     let inside = row.y - inner.y < params.out_h && row.z - inner.z < params.out_w;
-    return select(Factor(), dy[select(0u, row.x + inner.x, inside) / FACTOR_WIDTH], inside);
+    return select(0.0, dy[select(0u, row.x + inner.x, inside)], inside);
 }
 
 fn column_of_b(column: u32, part: u32) -> u32 {
@@ -152,8 +152,8 @@ fn next_of_b(inner: vec2<u32>, k: u32, step: u32, part: u32) -> vec2<u32> {
     return inner_of_b(k, part);
 }
 
-fn load_b(inner: vec2<u32>, column: u32) -> Factor {
-    return w[(inner.x + column) / FACTOR_WIDTH];
+fn load_b(inner: vec2<u32>, column: u32) -> f32 {
+    return w[inner.x + column];
 }
 
 fn store(row: u32, column: u32, part: u32, sum: f32) {

@@ -33,8 +33,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<Factor>;
-@group(0) @binding(2) var<storage, read> dy: array<Factor>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> dy: array<f32>;
 @group(0) @binding(3) var<storage, read_write> partials: array<f32>;
 
 // Groups of channels, each with filters of its own; pixels from one weight of a window to the next. Where they are 1, as
@@ -102,9 +102,9 @@ fn next_of_a(inner: vec4<u32>, k: u32, step: u32, part: u32) -> vec4<u32> {
     return inner_of_a(k, part);
 }
 
-fn load_a(row: vec4<u32>, inner: vec4<u32>) -> Factor {
+fn load_a(row: vec4<u32>, inner: vec4<u32>) -> f32 {
     let inside = row.y + inner.y < params.in_h && row.z + inner.z < params.in_w;
-    return select(Factor(), x[select(0u, row.x + inner.x, inside) / FACTOR_WIDTH], inside);
+    return select(0.0, x[select(0u, row.x + inner.x, inside)], inside);
 }
 
 fn column_of_b(column: u32, part: u32) -> u32 {
@@ -119,8 +119,8 @@ fn next_of_b(inner: vec2<u32>, k: u32, step: u32, part: u32) -> vec2<u32> {
     return inner + step * params.out_c;
 }
 
-fn load_b(inner: vec2<u32>, column: u32) -> Factor {
-    return dy[(inner.x + column) / FACTOR_WIDTH];
+fn load_b(inner: vec2<u32>, column: u32) -> f32 {
+    return dy[inner.x + column];
 }
 
 fn store(row: u32, column: u32, part: u32, value: f32) {

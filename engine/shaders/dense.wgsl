@@ -23,8 +23,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<Factor>;
-@group(0) @binding(2) var<storage, read> w: array<Factor>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> w: array<f32>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
@@ -59,8 +59,8 @@ fn next_of_a(inner: vec4<u32>, k: u32, step: u32, part: u32) -> vec4<u32> {
     return inner + step;
 }
 
-fn load_a(row: vec4<u32>, inner: vec4<u32>) -> Factor {
-    return x[(row.x + inner.x) / FACTOR_WIDTH];
+fn load_a(row: vec4<u32>, inner: vec4<u32>) -> f32 {
+    return x[row.x + inner.x];
 }
 
 fn column_of_b(column: u32, part: u32) -> u32 {
@@ -75,8 +75,8 @@ fn next_of_b(inner: vec2<u32>, k: u32, step: u32, part: u32) -> vec2<u32> {
     return inner + step * params.b_stride;
 }
 
-fn load_b(inner: vec2<u32>, column: u32) -> Factor {
-    return w[(inner.x + column) / FACTOR_WIDTH];
+fn load_b(inner: vec2<u32>, column: u32) -> f32 {
+    return w[inner.x + column];
 }
 
 fn store(row: u32, column: u32, part: u32, sum: f32) {

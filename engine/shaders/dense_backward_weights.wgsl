@@ -26,8 +26,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<Factor>;
-@group(0) @binding(2) var<storage, read> dy: array<Factor>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> dy: array<f32>;
 @group(0) @binding(3) var<storage, read_write> partials: array<f32>;
 
 @compute @workgroup_size(PRODUCT_INVOCATIONS)
@@ -60,8 +60,8 @@ fn next_of_a(inner: vec4<u32>, k: u32, step: u32, part: u32) -> vec4<u32> {
     return inner + step * params.a_stride;
 }
 
-fn load_a(row: vec4<u32>, inner: vec4<u32>) -> Factor {
-    return x[(row.x + inner.x) / FACTOR_WIDTH];
+fn load_a(row: vec4<u32>, inner: vec4<u32>) -> f32 {
+    return x[row.x + inner.x];
 }
 
 fn column_of_b(column: u32, part: u32) -> u32 {
@@ -76,8 +76,8 @@ fn next_of_b(inner: vec2<u32>, k: u32, step: u32, part: u32) -> vec2<u32> {
     return inner + step * params.b_stride;
 }
 
-fn load_b(inner: vec2<u32>, column: u32) -> Factor {
-    return dy[(inner.x + column) / FACTOR_WIDTH];
+fn load_b(inner: vec2<u32>, column: u32) -> f32 {
+    return dy[inner.x + column];
 }
 
 fn store(row: u32, column: u32, part: u32, value: f32) {

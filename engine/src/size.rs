@@ -163,8 +163,6 @@ pub enum Grid {
         k: Word,
         /// Parts into which the sum is split.
         depth: u32,
-        /// Elements of a factor that can be loaded at once: 4, or 1.
-        width: u32,
     },
 }
 

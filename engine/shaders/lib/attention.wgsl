@@ -3,8 +3,6 @@
 // A workgroup has a part to itself: 32 own positions and 64 columns of the result. It meets the other positions 16 at a time. A
 // lane computes two own positions by four met ones, and two own positions by 16 columns.
 
-alias Factor = f32;
-
 const ATTENTION_INVOCATIONS: u32 = 64u;
 // Positions of a tile that is met.
 const MET: u32 = 16u;

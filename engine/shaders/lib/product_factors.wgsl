@@ -6,15 +6,15 @@
 
 override HALF_FACTORS: u32 = 0u;
 
-fn rounded(factor: Factor) -> Factor {
+fn rounded(factor: f32) -> f32 {
     if (HALF_FACTORS == 0u) { return factor; }
-    let bits = bitcast<FactorBits>(factor);
-    let size = bits & FactorBits(0x7fffffffu);
-    let even = FactorBits(0xfffu) + ((size >> FactorBits(13u)) & FactorBits(1u));
-    let usual = (size + even) & FactorBits(0xffffe000u);
-    let small = bitcast<FactorBits>(round(bitcast<Factor>(size) * 16777216.0) * 5.9604644775390625e-8);
-    let finite = select(usual, small, size < FactorBits(0x38800000u));
-    let large = select(FactorBits(0x7f800000u), size, size > FactorBits(0x7f800000u));
-    let result = select(finite, large, size >= FactorBits(0x477ff000u));
-    return bitcast<Factor>(result | (bits & FactorBits(0x80000000u)));
+    let bits = bitcast<u32>(factor);
+    let size = bits & 0x7fffffffu;
+    let even = 0xfffu + ((size >> 13u) & 1u);
+    let usual = (size + even) & 0xffffe000u;
+    let small = bitcast<u32>(round(bitcast<f32>(size) * 16777216.0) * 5.9604644775390625e-8);
+    let finite = select(usual, small, size < 0x38800000u);
+    let large = select(0x7f800000u, size, size > 0x7f800000u);
+    let result = select(finite, large, size >= 0x477ff000u);
+    return bitcast<f32>(result | (bits & 0x80000000u));
 }

@@ -17,10 +17,6 @@
 //
 // Rows and columns past the end are computed from the last one and not stored.
 
-alias Factor = f32;
-alias FactorBits = u32;
-const FACTOR_WIDTH: u32 = 1u;
-
 const PRODUCT_INVOCATIONS: u32 = 64u;
 const PRODUCT_SIDE: u32 = 8u;
 // Invocations side by side: fewer for a narrow result.

@@ -19,10 +19,6 @@
 //
 // Rows and columns past the end are computed from the last one and not stored; k past the end is 0.
 
-alias Factor = f32;
-alias FactorBits = u32;
-const FACTOR_WIDTH: u32 = 1u;
-
 // Invocations side by side, and k at a time: 16, or 8 for small tiles.
 override PRODUCT_ACROSS: u32 = 16u;
 override PRODUCT_INVOCATIONS: u32 = PRODUCT_ACROSS * PRODUCT_ACROSS;

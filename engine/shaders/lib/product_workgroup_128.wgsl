@@ -19,10 +19,6 @@
 //
 // Rows and columns past the end are computed from the last one and not stored; k past the end is 0.
 
-alias Factor = f32;
-alias FactorBits = u32;
-const FACTOR_WIDTH: u32 = 1u;
-
 const PRODUCT_INVOCATIONS: u32 = 256u;
 const PRODUCT_TILE: u32 = 128u;
 const PRODUCT_DEPTH: u32 = 8u;

@@ -6,12 +6,12 @@ use super::activation_functions::{Activation, Function};
 use super::cases::{Case, InputFill};
 use super::parallel::Slabs;
 use super::product::{
-    Epilogue, HALF_FACTORS, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, width, with_factors,
+    Epilogue, HALF_FACTORS, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, with_factors,
 };
 use super::rounding::{float, index, single};
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
-use crate::size::{Grid, Word};
+use crate::size::Grid;
 
 pub use super::product::splits;
 
@@ -41,23 +41,21 @@ crate::params! {
 impl Record {
     /// The grid of [`FORWARD`].
     pub fn forward_grid(&self) -> Grid {
-        self.grid(1, &[self.k, self.n])
+        self.grid(1)
     }
 
     /// The grid of [`BACKWARD_INPUT`].
     pub fn backward_input_grid(&self) -> Grid {
-        self.grid(1, &[self.k])
+        self.grid(1)
     }
 
     /// The grid of [`BACKWARD_WEIGHTS`], whose sum is split.
     pub fn backward_weights_grid(&self, splits: u32) -> Grid {
-        self.grid(splits, &[self.m, self.n])
+        self.grid(splits)
     }
 
-    /// The grid of a product whose factors are loaded along these lengths.
-    fn grid(&self, depth: u32, lengths: &[Word]) -> Grid {
-        let places = [self.a_offset, self.a_stride, self.b_offset, self.b_stride];
-        Grid::Tiles { m: self.m, n: self.n, k: self.k, depth, width: width(&places).min(width(lengths)) }
+    fn grid(&self, depth: u32) -> Grid {
+        Grid::Tiles { m: self.m, n: self.n, k: self.k, depth }
     }
 }
 
@@ -314,19 +312,6 @@ fn sliced(p: Params) -> Params {
     }
 }
 
-/// A product on slices that can be loaded four at a time, if the product without gaps can.
-fn spaced(p: Params) -> Params {
-    Params {
-        a_offset: 8,
-        a_stride: p.a_stride + 4,
-        b_offset: 4,
-        b_stride: p.b_stride + 8,
-        y_offset: 3,
-        y_stride: p.y_stride + 1,
-        ..p
-    }
-}
-
 /// A case of a product whose inputs have `a` and `b` rows and columns.
 fn case(p: Params, grid: Grid, a: [u32; 2], b: [u32; 2]) -> Case {
     let len = |offset: u32, [rows, columns]: [u32; 2], stride: u32| index(offset + (rows - 1) * stride + columns);
@@ -359,7 +344,6 @@ fn forward_cases() -> Vec<Case> {
     let mut cases: Vec<Case> =
         sizes.map(|p| forward_case(p, Function::plain(Activation::None), Some(InputFill::Normal(index(p.n))))).into();
     cases.extend(sizes.map(|p| forward_case(sliced(p), Function::plain(Activation::None), None)));
-    cases.extend(sizes.map(|p| forward_case(spaced(p), Function::plain(Activation::None), None)));
     let small = packed([33, 70, 9], 9, 70);
     cases.extend(Function::few_examples().map(|function| forward_case(small, function, Some(InputFill::Normal(70)))));
     let halves = HALVES.map(|[m, n, k]| packed([m, n, k], k, n));
@@ -367,7 +351,7 @@ fn forward_cases() -> Vec<Case> {
         halves
             .map(|p| forward_case(p, Function::plain(Activation::Relu), Some(InputFill::Normal(index(p.n)))).halves()),
     );
-    cases.extend(halves.map(|p| forward_case(spaced(p), Function::plain(Activation::None), None).halves()));
+    cases.extend(halves.map(|p| forward_case(sliced(p), Function::plain(Activation::None), None).halves()));
     cases.push(special_halves());
     cases
 }
@@ -376,7 +360,7 @@ fn backward_input_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, k));
     let each = |p: Params| case(p, p.record().backward_input_grid(), [p.m, p.k], [p.n, p.k]);
     let halves = HALVES.map(|[m, n, k]| each(packed([m, n, k], k, k)).halves());
-    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p)), each(spaced(*p))]).chain(halves).collect()
+    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p))]).chain(halves).collect()
 }
 
 fn backward_weights_cases() -> Vec<Case> {
@@ -384,11 +368,7 @@ fn backward_weights_cases() -> Vec<Case> {
     let each = |p: Params| case(p, p.record().backward_weights_grid(p.splits), [p.k, p.m], [p.k, p.n]);
     let splits = |p: Params, splits| each(Params { splits, ..p });
     let halves = HALVES.map(|[m, n, k]| splits(packed([m, n, k], m, n), 2).halves());
-    sizes
-        .iter()
-        .flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3), splits(spaced(*p), 2)])
-        .chain(halves)
-        .collect()
+    sizes.iter().flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3)]).chain(halves).collect()
 }
 
 #[cfg(test)]

@@ -112,10 +112,8 @@ pub enum Library {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tile {
-    /// 8 × 8 results an invocation, from registers alone, loaded one by one: for any product.
+    /// 8 × 8 results an invocation, from registers alone.
     Registers,
-    /// 8 × 8 results an invocation, from registers alone, loaded four at a time.
-    Vectors,
     /// 32 × 32 results of 64 invocations through workgroup memory, 4 × 4 each.
     Workgroup32,
     /// 64 × 64 results of 256 invocations through workgroup memory, 4 × 4 each.
@@ -129,30 +127,18 @@ pub enum Tile {
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 6] =
-        [Self::Registers, Self::Vectors, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Halves64];
+    pub const ALL: [Self; 5] =
+        [Self::Registers, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Halves64];
 
-    /// The one to use for a grid on an adapter where this one is best.
-    ///
-    /// Factors that can't be loaded four at a time are loaded one by one.
+    /// The one to use for a grid on an adapter where this one is best. What is no product has one text.
     #[must_use]
     pub fn chosen_for(self, grid: Grid) -> Self {
-        if self.fits(grid) { self } else { Self::Registers }
+        if matches!(grid, Grid::Tiles { .. }) { self } else { Self::Registers }
     }
 
     /// Whether it can compute a grid for a kernel with these constants.
     pub fn is_able(self, grid: Grid, constants: &[(&'static str, f64)]) -> bool {
-        self.fits(grid) && (self != Self::Halves64 || product::is_of_halves(constants))
-    }
-
-    /// Whether it can cut a grid.
-    fn fits(self, grid: Grid) -> bool {
-        match (self, grid) {
-            (Self::Registers, _) => true,
-            (Self::Workgroup32 | Self::Workgroup64 | Self::Workgroup128 | Self::Halves64, Grid::Tiles { .. }) => true,
-            (Self::Vectors, Grid::Tiles { width, .. }) => width == 4,
-            _ => false,
-        }
+        self.chosen_for(grid) == self && (self != Self::Halves64 || product::is_of_halves(constants))
     }
 
     /// The `override` constant that fits the text to a grid, if it has one: few columns need another cut than
@@ -165,7 +151,7 @@ impl Tile {
             _ => return None,
         };
         match self {
-            Self::Registers | Self::Vectors => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
+            Self::Registers => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
             Self::Workgroup32 => Some(("PRODUCT_ACROSS", 8)),
             Self::Workgroup64 | Self::Halves64 => Some(("PRODUCT_ACROSS", 16)),
             Self::Workgroup128 => None,
@@ -176,7 +162,7 @@ impl Tile {
     pub fn size(self, grid: Grid) -> [u32; 2] {
         let constant = self.constant(grid).map_or(1, |(_, value)| value);
         match self {
-            Self::Registers | Self::Vectors => [64 / constant * 8, constant * 8],
+            Self::Registers => [64 / constant * 8, constant * 8],
             Self::Workgroup32 => [32, 32],
             Self::Workgroup64 | Self::Halves64 => [64, 64],
             Self::Workgroup128 => [128, 128],
@@ -195,7 +181,6 @@ impl Library {
             (Self::Random, _) => wgsl!("lib/random"),
             (Self::Update, _) => wgsl!("lib/update"),
             (Self::Product, Tile::Registers) => wgsl!("lib/product_registers"),
-            (Self::Product, Tile::Vectors) => wgsl!("lib/product_vectors"),
             (Self::Product, Tile::Workgroup32 | Tile::Workgroup64 | Tile::Halves64) => {
                 wgsl!("lib/product_workgroup")
             }

@@ -13,7 +13,6 @@ use crate::runtime::threads;
 
 use super::activation_functions::{Activation, Function};
 use super::{Call, Twin};
-use crate::size::Word;
 
 /// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.
 pub(super) const TASK: usize = 1 << 22;
@@ -215,12 +214,6 @@ pub fn splits(m: usize, n: usize, k_hint: usize) -> u32 {
     }
     let most = (WORKGROUPS / tiles).min(k_hint / TERMS);
     [64, 32, 16, 8, 4, 2].into_iter().find(|splits| *splits as usize <= most).unwrap_or(1)
-}
-
-/// The `width` of a product's grid: 4 if the factors' offsets and strides, and the lengths along which they are loaded,
-/// are all multiples of 4.
-pub fn width(sizes: &[Word]) -> u32 {
-    if sizes.iter().all(|size| matches!(size, Word::U32(size) if size % 4 == 0)) { 4 } else { 1 }
 }
 
 #[cfg(test)]

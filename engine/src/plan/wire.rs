@@ -287,7 +287,7 @@ enums! {
         5 => Statistics, 6 => State(kind, segment), 7 => Report(idx), 8 => Output(idx), 9 => Activation, 10 => Control,
         11 => Received(tensor), 12 => ReceivedGradient(tensor),
     }
-    Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, k, depth, width } }
+    Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, k, depth } }
     Combine { 0 => Sum, 1 => Moments { count_per_row }, 2 => HandOver(handed) }
     Handed { 0 => Value(tensor), 1 => Gradient(tensor) }
     When { 0 => NextCommand, 1 => Update, 2 => LastUpdate }

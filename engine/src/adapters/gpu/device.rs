@@ -104,13 +104,6 @@ fn has_halves(adapter: &wgpu::Adapter) -> bool {
     cfg!(not(target_arch = "wasm32")) && adapter.features().contains(wgpu::Features::SHADER_F16)
 }
 
-/// The best tile for a product on a driver that computes on the CPU.
-///
-/// SwiftShader has four lanes and few registers: large tiles are slower there.
-fn software_tile(lanes: u32) -> Tile {
-    if lanes > 4 { Tile::Vectors } else { Tile::Registers }
-}
-
 /// An open device.
 pub(super) struct Gpu {
     pub(super) device: wgpu::Device,
@@ -153,7 +146,7 @@ impl Gpu {
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let reports = collect_reports(&device);
         let (tile, silence) = match info.kind {
-            Kind::Software => (software_tile(adapter.get_info().subgroup_min_size), SILENCE_SOFTWARE),
+            Kind::Software => (Tile::Registers, SILENCE_SOFTWARE),
             _ => (Tile::Workgroup64, SILENCE),
         };
         Ok(Self {

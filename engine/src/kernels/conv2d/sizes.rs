@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::super::Call;
-use super::super::product::width;
 use super::super::rounding::index;
 use crate::size::{Grid, Word};
 
@@ -91,27 +90,23 @@ impl Params {
     pub fn forward_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let (m, k) = (rows(self.out_h * self.out_w), self.k_h * self.k_w * in_c);
-        let width = width(&[in_c.into(), out_c.into()]);
-        Grid::Tiles { m, n: out_c.into(), k: k.into(), depth: form.groups, width }
+        Grid::Tiles { m, n: out_c.into(), k: k.into(), depth: form.groups }
     }
 
     /// The grid of [`BACKWARD_INPUT`](super::BACKWARD_INPUT): a product for each group and phase of the strides.
     pub fn backward_input_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let phase = self.in_h.div_ceil(self.stride_h) * self.in_w.div_ceil(self.stride_w);
-        // Both factors are loaded along the filters.
-        let width = width(&[out_c.into()]);
         let k = self.k_h.div_ceil(self.stride_h) * self.k_w.div_ceil(self.stride_w) * out_c;
         let depth = self.stride_h * self.stride_w * form.groups;
-        Grid::Tiles { m: rows(phase), n: in_c.into(), k: k.into(), depth, width }
+        Grid::Tiles { m: rows(phase), n: in_c.into(), k: k.into(), depth }
     }
 
     /// The grid of [`BACKWARD_WEIGHTS`](super::BACKWARD_WEIGHTS): a product for each group and split.
     pub fn backward_weights_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let (m, k) = ((self.k_h * self.k_w * in_c).into(), rows(self.out_h * self.out_w));
-        let width = width(&[in_c.into(), out_c.into()]);
-        Grid::Tiles { m, n: out_c.into(), k, depth: self.splits * form.groups, width }
+        Grid::Tiles { m, n: out_c.into(), k, depth: self.splits * form.groups }
     }
 }
 

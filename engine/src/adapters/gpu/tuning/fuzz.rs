@@ -21,7 +21,7 @@ const TARGETS: &[Target] = &[Target { name: "tile_table", seeds, run }];
 static FILE: LazyLock<(OsString, Vec<u8>)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let mut table = open("A", folder.path());
-    table.insert("x", Tile::Vectors);
+    table.insert("x", Tile::Workgroup64);
     table.insert("y", Tile::Workgroup32);
     table.save();
     let file = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap();

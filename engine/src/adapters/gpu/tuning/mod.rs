@@ -299,10 +299,9 @@ impl Tuner {
     }
 }
 
-/// Whether a device can compute a dispatch with a tile that is not the alias of another.
+/// Whether a device can compute a dispatch with a tile.
 fn is_able(gpu: &Gpu, tile: Tile, dispatch: &Dispatch) -> bool {
-    let Dispatch { grid, constants, .. } = dispatch;
-    gpu.is_able(tile) && tile.is_able(*grid, constants) && tile.chosen_for(*grid) == tile
+    gpu.is_able(tile) && tile.is_able(dispatch.grid, &dispatch.constants)
 }
 
 /// Runs of up to so many rows have the same tiles: a power of two.
@@ -319,11 +318,11 @@ pub(in crate::adapters::gpu) fn sizes(capacity: u32) -> impl Iterator<Item = u32
 ///
 /// Of the kernel's constants only the one that rounds factors counts: the others concern what happens to a sum that is complete.
 fn class(dispatch: &Dispatch, size: u32) -> Option<String> {
-    let Grid::Tiles { m, n, k, depth, width } = dispatch.grid else { return None };
+    let Grid::Tiles { m, n, k, depth } = dispatch.grid else { return None };
     let [m, n, k] = [m, n, k].map(|word| length(word, size));
     let is_tiled = dispatch.kernel.is_tiled();
     let halves = if is_of_halves(&dispatch.constants) { " halves" } else { "" };
-    is_tiled.then(|| format!("{:?} {m}x{n}x{k} depth {depth} width {width}{halves}", dispatch.kernel))
+    is_tiled.then(|| format!("{:?} {m}x{n}x{k} depth {depth}{halves}", dispatch.kernel))
 }
 
 fn length(word: Word, size: u32) -> u32 {
@@ -349,14 +348,14 @@ mod tests {
             params: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
-            grid: Grid::Tiles { m, n: n.into(), k: k.into(), depth: 1, width: 4 },
+            grid: Grid::Tiles { m, n: n.into(), k: k.into(), depth: 1 },
         }
     }
 
     #[test]
     fn products_of_about_the_same_sizes_are_one_class() {
         let found = class(&product(Word::Rows(3), 1000, 65), 64).unwrap();
-        assert_eq!(found, "dense.forward 256x1024x128 depth 1 width 4");
+        assert_eq!(found, "dense.forward 256x1024x128 depth 1");
         assert_eq!(class(&product(Word::U32(129), 513, 128), 1).unwrap(), found);
         assert_ne!(class(&product(Word::U32(257), 513, 128), 1).unwrap(), found);
         assert!(class(&product(Word::Rows(u32::MAX), 1, 1), u32::MAX).is_some());

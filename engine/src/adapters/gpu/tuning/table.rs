@@ -181,12 +181,15 @@ pub(super) mod tests {
     fn what_is_saved_is_there_again_and_two_writers_add_up() {
         let folder = tempfile::tempdir().unwrap();
         let (mut one, mut other) = (open("A", folder.path()), open("A", folder.path()));
-        one.insert("x", Tile::Vectors);
+        one.insert("x", Tile::Workgroup64);
         one.save();
         other.insert("y", Tile::Workgroup32);
         other.save();
         let again = open("A", folder.path());
-        assert_eq!(["x", "y", "z"].map(|class| again.get(class)), [Some(Tile::Vectors), Some(Tile::Workgroup32), None]);
+        assert_eq!(
+            ["x", "y", "z"].map(|class| again.get(class)),
+            [Some(Tile::Workgroup64), Some(Tile::Workgroup32), None]
+        );
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing temporary stays");
     }
 
@@ -211,14 +214,14 @@ pub(super) mod tests {
     fn a_file_that_is_broken_or_foreign_is_ignored_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let mut table = open("A", folder.path());
-        table.insert("x", Tile::Vectors);
+        table.insert("x", Tile::Workgroup64);
         table.save();
         let whole = std::fs::read_to_string(path(&table)).unwrap();
         let spoilt = [
             whole[..whole.len() / 2].to_owned(),
             whole.replace("\"A\"", "\"B\""),
             whole.replace(env!("CARGO_PKG_VERSION"), "0.0.0"),
-            whole.replace("\"vectors\"", "\"round\""),
+            whole.replace("\"workgroup64\"", "\"round\""),
             "\u{0}".into(),
         ];
         for text in spoilt {
@@ -237,8 +240,8 @@ pub(super) mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
         let mut table = open("A", &file);
-        table.insert("x", Tile::Vectors);
+        table.insert("x", Tile::Workgroup64);
         table.save();
-        assert_eq!((table.get("x"), table.path), (Some(Tile::Vectors), None));
+        assert_eq!((table.get("x"), table.path), (Some(Tile::Workgroup64), None));
     }
 }
