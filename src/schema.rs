@@ -299,7 +299,7 @@ impl Schema {
             Format::Cifar10 => (DataPlace::Pair, "CIFAR-10".into(), format!("an image, {bytes}")),
             Format::Numpy => {
                 let encoding = "arrays as they are, but bytes of images divided by 255";
-                (DataPlace::Single, "arrays of NumPy".into(), encoding.into())
+                (DataPlace::Single, "arrays in files".into(), encoding.into())
             }
             Format::Csv { .. } => {
                 let (inputs, targets) = (columns(&self.inputs), columns(&self.targets));

@@ -168,7 +168,7 @@ const IMAGES: &[&str] = &["png", "jpg", "jpeg", "bmp"];
 
 /// Whether there are data that `init` may look at.
 pub fn is_data(path: &Path) -> bool {
-    path.is_dir() || path.is_file() && (has_extension(path, TABLES) || has_extension(path, &["npz"]))
+    path.is_dir() || path.is_file() && (has_extension(path, TABLES) || has_extension(path, &["npz", "safetensors"]))
 }
 
 pub fn has_extension(path: &Path, ends: &[&str]) -> bool {

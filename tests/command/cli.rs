@@ -230,6 +230,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "error: `model.safetensors` needs to be a settings file, but is a model file\n  help: `manyhands evaluate` and `predict`",
     ),
     (
+        "train foreign.safetensors",
+        "error: `foreign.safetensors` needs to be a settings file, but is data\n  help: `manyhands init foreign.safetensors` looks at it",
+    ),
+    (
         "predict key.toml",
         "error: `key.toml` needs to be a safetensors file, but is text\n  help: a model file is what `manyhands train run.toml",
     ),
