@@ -49,10 +49,6 @@ const ROUNDS: u32 = 3;
 const STEPS: u32 = 4;
 /// Steps of a rig in all rounds, those that only warm it up included.
 const ALL_STEPS: f64 = 24.0;
-/// Part of its fastest product's speed that a step reaches at least on most adapters.
-const LEAST_OF_PRODUCT: f64 = 0.25;
-/// The kernel whose speed tells whether a model's steps are quick enough.
-const PRODUCT: &str = "dense.forward";
 /// Part of the time for kernels beside their definitions.
 const FOR_CHECKS: f64 = 0.3;
 /// Parts of the time up to which steps of models, several adapters and PyTorch are measured.
@@ -61,8 +57,9 @@ const FOR_SCALING: f64 = 0.7;
 const FOR_TORCH: f64 = 0.8;
 /// Part of the time up to which rounds of kernels begin. They come last, since on a slow adapter each takes a minute or two.
 const FOR_KERNELS: f64 = 0.9;
-/// Models whose steps are measured, the most telling first, and those of which several adapters are measured.
+/// Models whose steps are measured. The first is the most telling, and tells how long the others take.
 const MODELS: [&str; 7] = ["mlp", "cnn", "lstm", "gpt_mini", "mobilenet_v2", "resnet18", "vgg11"];
+/// Models of which several adapters are measured.
 const SCALED: [&str; 3] = ["cnn", "mlp", "resnet18"];
 
 /// Measures, and writes the page and the JSON.
@@ -115,12 +112,23 @@ struct Sitting<'a> {
     left_out: Vec<LeftOut>,
     /// Models whose steps were measured, and the seconds that it took.
     took: Vec<(&'static str, f64)>,
+    /// Seconds of 10⁹ operations in steps of the slowest of these, on all rigs one after the other.
+    seconds_of_gflop: f64,
 }
 
 impl<'a> Sitting<'a> {
     fn begin(minutes: f64, list: Vec<Info>, terminal: &'a Terminal) -> Self {
         let clock = runtime::system();
-        Self { terminal, begin_ms: clock.now_ms(), clock, minutes, list, left_out: Vec::new(), took: Vec::new() }
+        Self {
+            terminal,
+            begin_ms: clock.now_ms(),
+            clock,
+            minutes,
+            list,
+            left_out: Vec::new(),
+            took: Vec::new(),
+            seconds_of_gflop: 0.0,
+        }
     }
 
     fn seconds(&self) -> f64 {
@@ -164,9 +172,8 @@ impl<'a> Sitting<'a> {
             self.leave_out(format!("speeds of adapter {index} `{}`", machine.name(index)), "its results are wrong");
             self.list.retain(|info| info.index != index);
         }
-        let products = self.products();
-        let steps = self.steps(&products)?;
-        let scaling = self.scaling(&products)?;
+        let steps = self.steps()?;
+        let scaling = self.scaling()?;
         let faults = self.faults();
         let torch = self.torch();
         let kernels = self.kernels();
@@ -214,29 +221,19 @@ impl<'a> Sitting<'a> {
         all
     }
 
-    /// Times of products, which tell how long steps take.
-    fn products(&mut self) -> Vec<AdapterKernels> {
-        self.timed("speed of products", PRODUCT, 1, FOR_STEPS)
-    }
-
-    /// Times of single kernels.
-    fn kernels(&mut self) -> Vec<AdapterKernels> {
-        self.timed("speed of single kernels", "", ROUNDS, FOR_KERNELS)
-    }
-
-    /// Times of the kernels with `only` in their names; each adapter has as much of the time up to `until` as every other.
+    /// Times of single kernels; each adapter has as much of the time that is left as every other.
     #[allow(clippy::cast_precision_loss, reason = "few adapters")]
-    fn timed(&mut self, what: &str, only: &str, rounds: u32, until: f64) -> Vec<AdapterKernels> {
+    fn kernels(&mut self) -> Vec<AdapterKernels> {
         let mut all = Vec::new();
         for (n_done, info) in self.list.clone().into_iter().enumerate() {
-            let what = format!("{what} of `{}`", info.name);
-            let left = self.left(until);
+            let what = format!("speed of single kernels of `{}`", info.name);
+            let left = self.left(FOR_KERNELS);
             if left <= 0.0 {
                 self.leave_out(what, "no time is left");
                 continue;
             }
             let limit_ms = 1e3 * left / (self.list.len() - n_done) as f64;
-            let settings = KernelSettings { adapters: vec![info], only: only.to_owned(), rounds, limit_ms };
+            let settings = KernelSettings { adapters: vec![info], only: String::new(), rounds: ROUNDS, limit_ms };
             let report = pollster::block_on(kernels::measure(&settings, |text| self.note(text)));
             all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.kernels));
         }
@@ -258,39 +255,37 @@ impl<'a> Sitting<'a> {
         }
     }
 
-    /// Seconds that the steps of a model take at most on each adapter alone: as they did, else by the products of each adapter.
-    fn seconds_of(&self, model: &str, products: &[AdapterKernels]) -> Result<f64> {
-        if let Some((_, seconds)) = self.took.iter().find(|(measured, _)| *measured == model) {
-            return Ok(*seconds);
+    /// Seconds that the steps of a model take: as they did, else by those of the models before it. The first takes none.
+    fn seconds_of(&self, model: &str) -> Result<f64> {
+        match self.took.iter().find(|(measured, _)| *measured == model) {
+            Some((_, seconds)) => Ok(*seconds),
+            None => Ok(ALL_STEPS * self.seconds_of_gflop * workloads::by_name(model)?.gflop()?),
         }
-        let gflop = workloads::by_name(model)?.gflop()?;
-        let each = products.iter().map(|products| {
-            let rates = products.kernels.iter().filter_map(|timed| timed.gflop_per_s);
-            gflop / (LEAST_OF_PRODUCT * rates.fold(f64::MIN_POSITIVE, f64::max))
-        });
-        Ok(if products.is_empty() { f64::INFINITY } else { ALL_STEPS * each.sum::<f64>() })
     }
 
     /// Training steps of each adapter alone, and of all together.
-    fn steps(&mut self, products: &[AdapterKernels]) -> Result<Vec<RigSteps>> {
+    fn steps(&mut self) -> Result<Vec<RigSteps>> {
         let mut all = Vec::new();
         for model in MODELS {
             let what = format!("training steps of {model}");
-            if self.seconds_of(model, products)? > self.left(FOR_STEPS) {
+            if self.seconds_of(model)? >= self.left(FOR_STEPS) {
                 self.leave_out(what, "they would take too long");
                 continue;
             }
             let before = self.seconds();
             let report = pollster::block_on(steps::measure(&self.settings(model), |text| self.note(text)));
             self.took.push((model, self.seconds() - before));
-            all.extend(self.kept(&what, report).into_iter().flat_map(|report| report.measured.rigs));
+            let rigs = self.kept(&what, report).map(|report| report.measured.rigs).unwrap_or_default();
+            let seconds = rigs.iter().map(|rig| rig.step_ms / 1e3 / rig.gflop).sum::<f64>();
+            self.seconds_of_gflop = self.seconds_of_gflop.max(seconds);
+            all.extend(rigs);
         }
         Ok(all)
     }
 
     /// Speed of one to all adapters.
     #[allow(clippy::cast_precision_loss, reason = "few adapters")]
-    fn scaling(&mut self, products: &[AdapterKernels]) -> Result<Vec<ScalingCurve>> {
+    fn scaling(&mut self) -> Result<Vec<ScalingCurve>> {
         let mut all = Vec::new();
         if self.list.len() < 2 {
             self.leave_out("several adapters together", "there is only one");
@@ -300,7 +295,7 @@ impl<'a> Sitting<'a> {
             let what = format!("one to {} adapters with {model}", self.list.len());
             // Each alone, and 2 to N of them with a batch that stays and with one that grows.
             let turns = 1.0 + 2.0 * (self.list.len() - 1) as f64;
-            if turns * self.seconds_of(model, products)? > self.left(FOR_SCALING) {
+            if turns * self.seconds_of(model)? >= self.left(FOR_SCALING) {
                 self.leave_out(what, "they would take too long");
                 continue;
             }
