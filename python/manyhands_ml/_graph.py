@@ -350,11 +350,13 @@ def _calls(model: Any, operation: Any) -> list[Any]:
 
 def _as_run(model: Any, entry: Settings) -> list[tuple[int, Settings]]:
     """The calls of a layer with their numbers, in the order in which Keras makes them in each step."""
+    numbered = list(enumerate(entry["inbound_nodes"]))
+    if len(numbered) < 2:
+        return numbered
     by_depth = getattr(model, "_functional", model)._nodes_by_depth
     order = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
     calls = _calls(model, _operation(model, entry["name"]))
-    numbered = list(enumerate(entry["inbound_nodes"]))
-    return sorted(numbered, key=lambda call: order.index(calls[call[0]])) if len(numbered) > 1 else numbered
+    return sorted(numbered, key=lambda call: order.index(calls[call[0]]))
 
 
 def _reads_mask(calls: list[Any]) -> bool:
