@@ -39,7 +39,7 @@ STEADY = 2e-4
 CLIPPED = 1e-6
 #: Draws of the data until one is steady.
 DRAWS = 4
-#: Programs after which a new process goes on: JAX keeps some 25 MB of each.
+#: Programs after which a new process goes on: JAX keeps some 150 MB of each.
 PROGRAMS_OF_A_PROCESS = 25
 
 Numbers = dict[str, NDArray[np.float64]]

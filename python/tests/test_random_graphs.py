@@ -33,8 +33,8 @@ from manyhands_ml._layers import LAYERS
 QUICK = 20
 #: Fresh programs of the slow test.
 MANY = int(os.environ.get("MANYHANDS_GRAPHS", "500"))
-#: Processes that compare fresh programs. With the one in float64 that each has, it takes some 3 GB.
-PROCESSES = min(4, os.cpu_count() or 1)
+#: Processes that compare fresh programs. Each takes up to 8 GB, with the one in float64 that it has.
+PROCESSES = min(2, os.cpu_count() or 1)
 #: Seconds that making a failing program smaller may take.
 PATIENCE_S = 300
 RIGS = list(dict.fromkeys([*rigs(), "cpu,cpu,cpu"]))
