@@ -62,7 +62,7 @@ pub async fn bench_step() -> std::result::Result<f64, JsError> {
         let rows = u32::try_from(bench.batch.rows).map_or(1.0, |rows| 1.0 / f64::from(rows));
         #[allow(clippy::cast_possible_truncation, reason = "a scale is f32 everywhere")]
         let scale = rows as f32;
-        let step = Step { step: bench.step, seed: 0, learning_rate: 1e-3, loss_scales: vec![scale] };
+        let step = Step { step: bench.step, seed: 0, learning_rate: 1e-3, loss_scales: vec![scale], scaling: None };
         bench.step += 1;
         let report = bench.scheduler.train(&bench.batch, &step).await?;
         Ok::<f64, Error>(report.reports[0].iter().step_by(2).map(|loss| f64::from(*loss)).sum())
