@@ -397,14 +397,11 @@ fn normal_like(len: usize) -> InputFill {
 /// Both gradients of a product of square matrices.
 fn dense_gradients(side: u32) -> [(&'static Kernel, Case, f64); 2] {
     let (params, values) = (product_params([side; 3]), len(&[side, side]));
-    let case = |grid: Grid| {
-        let case = Case::new(format!("{side} x {side} x {side}"), params.words(), grid);
+    let case = || {
+        let case = Case::new(format!("{side} x {side} x {side}"), params.words(), params.record().grid());
         case.input(normal_like(values)).input(normal_like(values)).output(values)
     };
-    [
-        (&dense::BACKWARD_INPUT, case(params.record().backward_input_grid()), 0.0),
-        (&dense::BACKWARD_WEIGHTS, case(params.record().backward_weights_grid(1)), 0.0),
-    ]
+    [(&dense::BACKWARD_INPUT, case(), 0.0), (&dense::BACKWARD_WEIGHTS, case(), 0.0)]
 }
 
 /// A convolution of 3 × 3 over square images, from `[side, channels]` to the same.

@@ -174,7 +174,7 @@ pub(super) fn peaks(info: &Info, host: &HostCopy, timed: &[(WorkAmount, f64)], p
 pub(super) fn product([m, n, k]: [u32; 3]) -> Case {
     let params = product_params([m, n, k]);
     let len = |rows: u32, columns: u32| rows as usize * columns as usize;
-    Case::new(format!("{m} x {n} x {k}"), params.words(), params.record().forward_grid())
+    Case::new(format!("{m} x {n} x {k}"), params.words(), params.record().grid())
         .input(InputFill::Uniform(len(m, k), -1.0, 1.0))
         .input(InputFill::Uniform(len(k, n), -1.0, 1.0))
         .input(InputFill::Uniform(len(1, n), -1.0, 1.0))

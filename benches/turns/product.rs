@@ -90,7 +90,7 @@ impl OnDevice {
     /// With the fastest of all tiles.
     pub fn tiled(info: &Info, rows: u32) -> Self {
         let factors = Factors::new(rows);
-        let grid = factors.params().record().forward_grid();
+        let grid = factors.params().record().grid();
         let tiles = Tile::ALL.into_iter().filter(|tile| tile.is_able(grid, &[])).collect();
         // `bias` is bound, but not read.
         let inputs = vec![factors.a.clone(), factors.b.clone(), vec![0.0; 64]];

@@ -147,7 +147,7 @@ impl Linear {
     ) -> &'r mut Dispatch {
         let (m, n, k) = self.sizes();
         let params = product(m, n, k);
-        with_bias(rec, &kernel::FORWARD, params, [x, w], bias, y, params.forward_grid())
+        with_bias(rec, &kernel::FORWARD, params, [x, w], bias, y, params.grid())
     }
 
     /// Records the gradient of a parameter from the input and the gradient before the activation.
@@ -156,7 +156,7 @@ impl Linear {
         let splits = kernel::splits(self.inputs, self.units, elements(&[ROWS_HINT, self.positions]));
         sum_parts(rec, parameter, splits, |rec, splits, partials| {
             let params = kernel::Record { splits: Word::U32(splits), ..strided(product(k, n, m), k, n) };
-            let grid = params.backward_weights_grid(splits);
+            let grid = params.split_grid(splits);
             rec.dispatch(&kernel::BACKWARD_WEIGHTS, params, [x, dz], [partials], grid);
         });
     }
@@ -164,7 +164,7 @@ impl Linear {
     pub(super) fn backward_input(self, rec: &mut Recorder<'_>, [dz, w]: [View; 2], dx: View) {
         let (m, n, k) = self.sizes();
         let params = strided_transposed(product(m, k, n), n);
-        rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.backward_input_grid());
+        rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.grid());
     }
 }
 

@@ -155,14 +155,14 @@ fn product([m, n, k]: [Word; 3], a: Matrix, b: Matrix, y: Matrix) -> dense::Reco
 fn times(rec: &mut Recorder<'_>, sizes: [Word; 3], a: Matrix, b: Matrix, y: Matrix) {
     let params = product(sizes, a, b, y);
     let inputs = [a.0, b.0, b.0];
-    let dispatch = rec.dispatch(&dense::FORWARD, params, inputs, [y.0], params.forward_grid());
+    let dispatch = rec.dispatch(&dense::FORWARD, params, inputs, [y.0], params.grid());
     dispatch.constants.push(("USE_BIAS", 0.0));
 }
 
 /// `y = a bᵀ`.
 fn times_transposed(rec: &mut Recorder<'_>, sizes: [Word; 3], a: Matrix, b: Matrix, y: Matrix) {
     let params = product(sizes, a, b, y);
-    rec.dispatch(&dense::BACKWARD_INPUT, params, [a.0, b.0], [y.0], params.backward_input_grid());
+    rec.dispatch(&dense::BACKWARD_INPUT, params, [a.0, b.0], [y.0], params.grid());
 }
 
 /// Numbers of a row that are dropped together at all steps.
@@ -482,7 +482,7 @@ impl Recurrence {
                 let to = Matrix(partials, range.start * units, columns);
                 let params =
                     dense::Record { splits: Word::U32(splits), ..product(sizes, Matrix(*a, 0, inputs), d, to) };
-                let grid = params.backward_weights_grid(splits);
+                let grid = params.split_grid(splits);
                 rec.dispatch(&dense::BACKWARD_WEIGHTS, params, [*a, d_gates], [partials], grid);
             }
         });

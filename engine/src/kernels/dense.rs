@@ -39,23 +39,14 @@ crate::params! {
 }
 
 impl Record {
-    /// The grid of [`FORWARD`].
-    pub fn forward_grid(&self) -> Grid {
-        self.grid(1)
+    /// The grid of [`FORWARD`], of [`BACKWARD_INPUT`], and of [`BACKWARD_WEIGHTS`] whose sum is not split.
+    pub fn grid(&self) -> Grid {
+        self.split_grid(1)
     }
 
-    /// The grid of [`BACKWARD_INPUT`].
-    pub fn backward_input_grid(&self) -> Grid {
-        self.grid(1)
-    }
-
-    /// The grid of [`BACKWARD_WEIGHTS`], whose sum is split.
-    pub fn backward_weights_grid(&self, splits: u32) -> Grid {
-        self.grid(splits)
-    }
-
-    fn grid(&self, depth: u32) -> Grid {
-        Grid::Tiles { m: self.m, n: self.n, k: self.k, depth }
+    /// The grid of [`BACKWARD_WEIGHTS`] whose sum is split into so many parts.
+    pub fn split_grid(&self, splits: u32) -> Grid {
+        Grid::Tiles { m: self.m, n: self.n, k: self.k, depth: splits }
     }
 }
 
@@ -326,7 +317,7 @@ fn case(p: Params, grid: Grid, a: [u32; 2], b: [u32; 2]) -> Case {
 
 /// A case of [`FORWARD`]; without a bias, the weights are bound in its place.
 fn forward_case(p: Params, function: Function, bias: Option<InputFill>) -> Case {
-    let grid = p.record().forward_grid();
+    let grid = p.record().grid();
     let mut case = case(p, grid, [p.m, p.k], [p.k, p.n]).function(function);
     case.label += &format!(", {:?}", function.activation);
     match bias {
@@ -358,14 +349,14 @@ fn forward_cases() -> Vec<Case> {
 
 fn backward_input_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, k));
-    let each = |p: Params| case(p, p.record().backward_input_grid(), [p.m, p.k], [p.n, p.k]);
+    let each = |p: Params| case(p, p.record().grid(), [p.m, p.k], [p.n, p.k]);
     let halves = HALVES.map(|[m, n, k]| each(packed([m, n, k], k, k)).halves());
     sizes.iter().flat_map(|p| [each(*p), each(sliced(*p))]).chain(halves).collect()
 }
 
 fn backward_weights_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], m, n));
-    let each = |p: Params| case(p, p.record().backward_weights_grid(p.splits), [p.k, p.m], [p.k, p.n]);
+    let each = |p: Params| case(p, p.record().split_grid(p.splits), [p.k, p.m], [p.k, p.n]);
     let splits = |p: Params, splits| each(Params { splits, ..p });
     let halves = HALVES.map(|[m, n, k]| splits(packed([m, n, k], m, n), 2).halves());
     sizes.iter().flat_map(|p| [each(*p), splits(*p, 8), splits(sliced(*p), 3)]).chain(halves).collect()
