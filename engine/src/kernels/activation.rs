@@ -31,7 +31,7 @@ pub static FORWARD: Kernel = Kernel {
     constants: &CONSTANTS,
     twin: forward_twin,
     fast: Some(forward_fast),
-    // WGSL grants exp 3 + 2 |x| units in the last place, and tanh the error of sinh / cosh.
+    // WGSL grants exp 3 + 2 |x| units in the last place.
     tolerance: 5e-6,
     #[cfg(not(target_arch = "wasm32"))]
     cases: forward_cases,
