@@ -59,6 +59,14 @@ fn small_values_of_tanh_keep_their_digits_on_every_adapter() {
     keeps_digits(Activation::Tanh, &inputs, f64::tanh);
 }
 
+/// Just below 0 both are nearly a multiple of their input, of which `exp(x) - 1` keeps few digits.
+#[test]
+fn small_values_of_elu_and_selu_keep_their_digits_on_every_adapter() {
+    let inputs: Vec<f32> = (0..=100).map(|step| -10_f32.powf(-8.0 + step as f32 * 0.1)).collect();
+    keeps_digits(Activation::Elu, &inputs, f64::exp_m1);
+    keeps_digits(Activation::Selu, &inputs, |x| 1.050_700_987_4 * 1.673_263_242_4 * x.exp_m1());
+}
+
 /// An activation of every adapter against its closed form, relative to each value, none of which is 0.
 fn keeps_digits(activation: Activation, inputs: &[f32], closed_form: impl Fn(f64) -> f64) {
     for (position, info) in list().iter().enumerate() {

@@ -37,8 +37,8 @@ fn activate(x: f32) -> f32 {
         case 4u: { return sure_tanh(x); }
         case 5u: { return SLOPE * x + OFFSET; }
         case 6u: { return bounded_relu(x); }
-        case 7u: { return select(SLOPE * (sure_exp(-abs(x)) - 1.0), x, x > 0.0); }
-        case 8u: { return 1.0507009874 * select(1.6732632424 * (sure_exp(-abs(x)) - 1.0), x, x > 0.0); }
+        case 7u: { return select(-SLOPE * part_that_decays(abs(x)), x, x > 0.0); }
+        case 8u: { return 1.0507009874 * select(-1.6732632424 * part_that_decays(abs(x)), x, x > 0.0); }
         case 9u: { return sure_exp(x); }
         case 10u: { return select(x, 0.0, x < 0.0) + log_of_more(exp(-abs(x))); }
         case 11u: { return x / (1.0 + abs(x)); }
@@ -123,7 +123,7 @@ fn log_of_more(e: f32) -> f32 {
 
 // 1 - exp(-y), likewise.
 fn part_that_decays(y: f32) -> f32 {
-    return select(1.0 - exp(-y), y * (1.0 - y * (0.5 - y * (0.16666667 - y * 0.041666667))), abs(y) < 0.03125);
+    return select(1.0 - sure_exp(-y), y * (1.0 - y * (0.5 - y * (0.16666667 - y * 0.041666667))), abs(y) < 0.03125);
 }
 
 // SwiftShader's exp() of a NaN is infinite.
