@@ -4,8 +4,8 @@
 
 // Files: one for each shader, with its `Params`, bindings, twin, fast version and cases; a folder of the same name holds the parts of a
 // family that is too long for one file. `table.rs`: `FAMILIES`; `family.rs`: types that the kernels of a file share; `update.rs`: what
-// the updates of optimizers share; `cases.rs`: a test case; `text.rs`: the shaders' texts; `product.rs`: the CPU's matrix product;
-// `parallel.rs`, `vectors.rs`: fast versions over threads and in vectors; `rounding.rs`, `random.rs`, `real.rs`: numbers that all share;
+// the updates of optimizers share; `cases.rs`: a test case; `text.rs`: the shaders' texts; `product.rs`, `gemm.rs`: the CPU's matrix
+// product; `parallel.rs`, `vectors.rs`: fast versions over threads and in vectors; `rounding.rs`, `random.rs`, `real.rs`: numbers that all share;
 // `activation_functions.rs`: activation functions for layers and fused kernels.
 
 mod family;
@@ -33,6 +33,7 @@ pub mod ema;
 pub mod embedding;
 pub mod ftrl;
 pub mod gaussian;
+mod gemm;
 pub mod global_max;
 pub mod group_norm;
 pub mod halves;

@@ -1,17 +1,18 @@
 //! Matrix products on the CPU, shared by the fast versions of dense and convolution.
 //!
-//! Work is cut by size alone, never by the number of threads, and no sum is cut: results have the same
-//! bits on any machine with the same vector units.
+//! Work is cut by size alone, never by the number of threads: results have the same bits on any machine with the same
+//! processor.
 
 use std::cell::RefCell;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, linalg::general_mat_mul};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder};
 
 use crate::runtime::threads;
 
 use super::activation_functions::{Activation, Function};
+use super::gemm::general_mat_mul;
 use super::{Call, Twin};
 
 /// Multiplications that one task does: some 50 µs, well above what handing it to a thread costs.

@@ -1,8 +1,8 @@
 //! Attention in f32: blocks of positions on several threads, each by tiles of products.
 
-use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, s};
 
+use super::super::gemm::general_mat_mul;
 use super::super::mask::counts;
 use super::super::product::{TASK, matrix, matrix_mut, with_scratch};
 use super::super::random::{self, RowKey};
