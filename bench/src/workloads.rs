@@ -34,52 +34,35 @@ pub struct Workload {
 
 /// A preset and how it is trained.
 struct Recipe {
-    /// Name of the preset.
+    /// Name of the preset, which has the sizes.
     preset: &'static str,
     about: &'static str,
-    /// Shape of a row.
-    input: &'static [usize],
-    classes: usize,
     optimizer: fn() -> Optimizer,
     batch_size: u32,
 }
 
 /// All measured models. Images have the size of MNIST or CIFAR-10, or of 64 × 64 pixels.
 static RECIPES: &[Recipe] = &[
-    recipe("mlp", "MLP 784-1024-1024-10, Adam", GRAY, 256, || Optimizer::adam(1e-3)),
-    recipe("cnn", "CNN conv32-BN-conv64-BN-pool-dense128-dense10, SGD momentum", GRAY, 64, momentum),
-    recipe("small_cnn", "small CNN conv8-BN-pool-conv16-BN-pool-dense10, SGD momentum", GRAY, 128, momentum),
-    recipe("resnet18", "ResNet-18 for 32 × 32 × 3, SGD momentum", COLOUR, 64, momentum),
-    recipe("vgg11", "VGG-11 for 32 × 32 × 3 with its head of 4096-4096-10, SGD momentum", COLOUR, 64, momentum),
-    recipe("resnet50", "ResNet-50 for 64 × 64 × 3, SGD momentum", LARGER, 32, momentum),
-    recipe("mobilenet_v2", "MobileNetV2 for 64 × 64 × 3, SGD momentum", LARGER, 32, momentum),
-    recipe("lstm", "LSTM of 64 units over 140 steps of 256 values, Adam", &[140, 256], 128, || Optimizer::adam(1e-3)),
-    Recipe {
-        classes: 96,
-        ..recipe("gpt_mini", "transformer of four blocks over 128 characters, Adam", &[128], 16, || {
-            Optimizer::adam(1e-3)
-        })
-    },
-    Recipe {
-        classes: 2,
-        ..recipe("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel, SGD", &[8000], 256, || {
-            Optimizer::sgd(0.05, 0.0)
-        })
-    },
+    recipe("mlp", "MLP 784-1024-1024-10, Adam", 256, adam),
+    recipe("cnn", "CNN conv32-BN-conv64-BN-pool-dense128-dense10, SGD momentum", 64, momentum),
+    recipe("small_cnn", "small CNN conv8-BN-pool-conv16-BN-pool-dense10, SGD momentum", 128, momentum),
+    recipe("resnet18", "ResNet-18 for 32 × 32 × 3, SGD momentum", 64, momentum),
+    recipe("vgg11", "VGG-11 for 32 × 32 × 3 with its head of 4096-4096-10, SGD momentum", 64, momentum),
+    recipe("resnet50", "ResNet-50 for 64 × 64 × 3, SGD momentum", 32, momentum),
+    recipe("mobilenet_v2", "MobileNetV2 for 64 × 64 × 3, SGD momentum", 32, momentum),
+    recipe("lstm", "LSTM of 64 units over 140 steps of 256 values, Adam", 128, adam),
+    recipe("gpt_mini", "transformer of four blocks over 128 characters, Adam", 16, adam),
+    recipe("make_parallel", "MLP 8000-4000-2000-500-300-1 of Keras' make_parallel, SGD", 256, || {
+        Optimizer::sgd(0.05, 0.0)
+    }),
 ];
 
-const GRAY: &[usize] = &[28, 28, 1];
-const COLOUR: &[usize] = &[32, 32, 3];
-const LARGER: &[usize] = &[64, 64, 3];
+const fn recipe(preset: &'static str, about: &'static str, batch_size: u32, optimizer: fn() -> Optimizer) -> Recipe {
+    Recipe { preset, about, optimizer, batch_size }
+}
 
-const fn recipe(
-    preset: &'static str,
-    about: &'static str,
-    input: &'static [usize],
-    batch_size: u32,
-    optimizer: fn() -> Optimizer,
-) -> Recipe {
-    Recipe { preset, about, input, classes: 10, optimizer, batch_size }
+fn adam() -> Optimizer {
+    Optimizer::adam(1e-3)
 }
 
 fn momentum() -> Optimizer {
@@ -138,19 +121,20 @@ fn find(name: &str) -> Result<&'static Recipe> {
 }
 
 impl Recipe {
-    /// Two classes take one logit.
+    /// A single output is the logit of two classes.
     fn workload(&self) -> Result<Workload> {
-        let (outputs, loss) = match self.classes {
-            2 => (1, Loss::BINARY_CROSSENTROPY),
-            classes => (classes, Loss::SPARSE_CATEGORICAL_CROSSENTROPY),
+        let preset = presets::find(self.preset)?;
+        let (classes, loss) = match preset.measured.1 {
+            1 => (2, Loss::BINARY_CROSSENTROPY),
+            outputs => (outputs, Loss::SPARSE_CATEGORICAL_CROSSENTROPY),
         };
         Ok(Workload {
             name: self.preset,
             about: self.about,
-            model: presets::find(self.preset)?.build_for(self.input, outputs, 0)?,
+            model: preset.build_measured(0)?,
             optimizer: (self.optimizer)(),
             loss,
-            classes: self.classes,
+            classes,
             batch_size: self.batch_size,
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),

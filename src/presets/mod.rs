@@ -52,6 +52,9 @@ pub struct Preset {
     pub input: &'static [usize],
     /// Width of its output, where no other is asked for: the number of classes.
     pub outputs: usize,
+    /// Shape of a row and width of the output that `bench` and `simulate` use. Networks for `ImageNet` get smaller pictures of ten
+    /// classes there.
+    pub measured: (&'static [usize], usize),
     make: fn(&Size) -> Result<Model>,
 }
 
@@ -62,6 +65,15 @@ impl Preset {
     /// None: the layers fit.
     pub fn build(&self, seed: u64) -> Result<Model> {
         self.build_for(self.input, self.outputs, seed)
+    }
+
+    /// The model in the size that `bench` measures and `simulate` predicts.
+    ///
+    /// # Errors
+    /// None: the layers fit.
+    pub fn build_measured(&self, seed: u64) -> Result<Model> {
+        let (input, outputs) = self.measured;
+        self.build_for(input, outputs, seed)
     }
 
     /// The model for rows of another shape and another number of classes.
@@ -97,15 +109,18 @@ pub static PRESETS: &[Preset] = &[
         digits::CLASSES,
         digits::default_wide_cnn,
     ),
-    preset("resnet18", "ResNet-18: 12 million parameters, 20 batch normalizations", IMAGENET, 1000, resnet18),
-    preset("resnet50", "ResNet-50: 26 million parameters, 53 batch normalizations", IMAGENET, 1000, resnet50),
+    preset("resnet18", "ResNet-18: 12 million parameters, 20 batch normalizations", IMAGENET, 1000, resnet18)
+        .measured(&[32, 32, 3], 10),
+    preset("resnet50", "ResNet-50: 26 million parameters, 53 batch normalizations", IMAGENET, 1000, resnet50)
+        .measured(&[64, 64, 3], 10),
     preset(
         "mobilenet_v2",
         "MobileNetV2: 3.5 million parameters, 52 batch normalizations",
         IMAGENET,
         1000,
         mobilenet_v2,
-    ),
+    )
+    .measured(&[64, 64, 3], 10),
     preset("efficientnet_b0", "EfficientNetB0: 5.3 million parameters, pixels to 255", IMAGENET, 1000, efficientnet_b0),
     preset("convnext_tiny", "ConvNeXtTiny: 29 million parameters, pixels to 255", IMAGENET, 1000, convnext_tiny),
     preset("vgg", "VGG-16's convolutions with batch-norm and one dense layer", IMAGENET, 1000, vgg),
@@ -124,7 +139,13 @@ const fn preset(
     outputs: usize,
     make: fn(&Size) -> Result<Model>,
 ) -> Preset {
-    Preset { name, about, input, outputs, make }
+    Preset { name, about, input, outputs, measured: (input, outputs), make }
+}
+
+impl Preset {
+    const fn measured(self, input: &'static [usize], outputs: usize) -> Self {
+        Self { measured: (input, outputs), ..self }
+    }
 }
 
 /// The model of a name, in any writing of it: `ResNet18` is `resnet18`.
