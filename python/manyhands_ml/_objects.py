@@ -502,7 +502,8 @@ def simulate(rig: str | Mapping[str, Any]) -> Simulation:
     ([192, 64], 21)
 
     Args:
-        rig: The adapters and the model to train, as a dict or as TOML. The keys are those of the files in `examples/rigs/`.
+        rig: The adapters and the model to train, as a dict or as TOML. The keys are those of the files in `examples/rigs/`;
+            `{"card": "RTX 3060"}` is an adapter by name.
 
     Raises:
         SettingError: If a name or number in it makes no sense.

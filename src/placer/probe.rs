@@ -195,6 +195,7 @@ impl Probe<'_> {
             upload_gb_s: up.1,
             download_gb_s: down.1,
             latency_ms: f64::midpoint(up.0, down.0),
+            simulated: None,
         };
         log::debug!("measured in {:.0} ms: {speeds:?}", self.elapsed_ms() - begin_ms);
         speeds

@@ -8,7 +8,6 @@ use super::site::Site;
 use super::speeds::Speeds;
 use crate::error::Result;
 use crate::model::Model;
-use crate::plan::{Pass, Work};
 use crate::scheduler::{Division, Placement, StageSpec};
 use crate::simulator::predict::{MICRO_BATCHES, StagedStep, staged, staged_step};
 use crate::simulator::{AdapterSpec, Report, RigConfig, Staged, simulate_model};
@@ -20,14 +19,22 @@ use crate::simulator::{AdapterSpec, Report, RigConfig, Staged, simulate_model};
 /// If the model can't be built, or nothing fits the adapters' memory.
 pub fn simulate(rig: &RigConfig) -> Result<(Report, Option<ChosenPlacement>)> {
     rig.check()?;
-    let model = rig.build_model()?;
+    simulate_placed(rig, &rig.build_model()?)
+}
+
+/// Predicts for this model, in place of that of the rig: see [`simulate`].
+///
+/// # Errors
+/// If a number of the rig makes no sense, or nothing fits the adapters' memory.
+pub fn simulate_placed(rig: &RigConfig, model: &Model) -> Result<(Report, Option<ChosenPlacement>)> {
+    rig.check()?;
     if rig.placement != Placement::Auto {
-        return Ok((simulate_model(rig, &model)?, None));
+        return Ok((simulate_model(rig, model)?, None));
     }
-    let chosen = choose(rig, &model)?;
+    let chosen = choose(rig, model)?;
     let placed = chosen.division.as_ref().filter(|_| chosen.is_staged()).map(|division| placed(rig, &chosen, division));
-    let staged = placed.map_or(Ok(None), |placed| staged(&placed, &model))?;
-    let copies = simulate_model(&RigConfig { placement: Placement::Replicas, ..rig.clone() }, &model)?;
+    let staged = placed.map_or(Ok(None), |placed| staged(&placed, model))?;
+    let copies = simulate_model(&RigConfig { placement: Placement::Replicas, ..rig.clone() }, model)?;
     Ok((Report { staged, ..copies }, Some(chosen)))
 }
 
@@ -96,9 +103,9 @@ pub fn choose(rig: &RigConfig, model: &Model) -> Result<ChosenPlacement> {
 /// If the model can't be planned.
 pub(crate) fn site(rig: &RigConfig, model: &Model) -> Result<Site> {
     let blocks = Blocks::new(model, &rig.objective(model))?;
-    let update = Work::of(&*blocks.whole(1)?, Pass::Update, 1);
+    let whole = blocks.whole(1)?;
     Ok(Site {
-        adapters: rig.adapters.iter().map(|spec| Speeds::of_spec(spec, &blocks, &update)).collect(),
+        adapters: rig.adapters.iter().map(|spec| Speeds::of_spec(spec, &blocks, &whole)).collect(),
         blocks: Arc::new(blocks),
         host_gb_s: rig.host.copy_gb_s,
         batch_size: rig.batch_size,

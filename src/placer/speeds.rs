@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::blocks::Blocks;
-use crate::plan::{Pass, Work};
+use crate::plan::{Pass, Plan};
 use crate::simulator::AdapterSpec;
 use crate::simulator::adapter::FORWARD_PART;
 use crate::simulator::cost::{CostLine, Times};
@@ -31,6 +31,8 @@ pub(crate) struct Speeds {
     pub download_gb_s: Option<f64>,
     /// Milliseconds of each transfer whatever its bytes.
     pub latency_ms: f64,
+    /// The adapter itself, if it is a simulated one: its times then come from each plan, and those above serve the search alone.
+    pub simulated: Option<AdapterSpec>,
 }
 
 impl Speeds {
@@ -62,6 +64,7 @@ impl Speeds {
             blocks: self.blocks.iter().map(slowed).collect(),
             lone: self.lone.as_ref().map(slowed),
             copy: self.copy.as_ref().map(slowed),
+            simulated: None,
             ..self.clone()
         }
     }
@@ -72,9 +75,12 @@ impl Speeds {
         transfer_ms(up, self.upload_gb_s, latency_ms) + transfer_ms(down, self.download_gb_s, 0.0)
     }
 
-    /// The simulated adapter, whose computing times are given by plan.
+    /// The simulated adapter; one that was measured has computing times that are given by plan.
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
     pub fn spec(&self) -> AdapterSpec {
+        if let Some(spec) = &self.simulated {
+            return spec.clone();
+        }
         AdapterSpec {
             name: self.name.clone(),
             per_row_ms: Some(0.0),
@@ -87,9 +93,9 @@ impl Speeds {
         }
     }
 
-    /// The speeds of a specified adapter: for a time by row, by each block's part of the work. `update` is the work of an update of
+    /// The speeds of a specified adapter: for a time by row, by each block's part of the work. `whole` is the plan of
     /// the whole model.
-    pub fn of_spec(spec: &AdapterSpec, blocks: &Blocks, update: &Work) -> Self {
+    pub fn of_spec(spec: &AdapterSpec, blocks: &Blocks, whole: &Plan) -> Self {
         let weights: Vec<f64> = (0..blocks.len()).map(|block| blocks.weight(block)).collect();
         let total: f64 = weights.iter().sum::<f64>().max(1.0);
         let times = |(block, weight): (usize, &f64)| match spec.per_row_ms {
@@ -117,8 +123,9 @@ impl Speeds {
             upload_gb_s: spec.upload_gb_s,
             download_gb_s: spec.download_gb_s,
             latency_ms: spec.latency_ms,
+            simulated: Some(spec.clone()),
         };
-        let lone = Times { update_ms: spec.work_ms(update), ..speeds.times(0..blocks.len()) };
+        let lone = Times { update_ms: spec.pass_ms(whole, Pass::Update, 1), ..speeds.times(0..blocks.len()) };
         Self { lone: Some(lone), ..speeds }
     }
 }
@@ -126,7 +133,7 @@ impl Speeds {
 /// The line of a block's pass at an adapter's rates; `None` if it has no such pass.
 fn computed(spec: &AdapterSpec, blocks: &Blocks, block: usize, pass: Pass) -> Option<CostLine> {
     let stage = &blocks.stages[block];
-    let ms = |rows: u32| spec.work_ms(&Work::of(&stage.plan, pass, rows));
+    let ms = |rows: u32| spec.pass_ms(&stage.plan, pass, rows);
     stage.has(pass).then(|| line((8, ms(8)), (64, ms(64))))
 }
 

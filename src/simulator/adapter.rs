@@ -17,7 +17,7 @@ use super::link::{Link, transfer_ms};
 use super::spec::{AdapterSpec, FaultKind, InjectedFault, Trigger};
 use super::traffic::Traffic;
 use super::virtual_time::{Virtual, lock};
-use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role, Work};
+use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role};
 use crate::runtime::Runtime;
 use manyhands_engine::adapters::mailbox::{self, Device, Done, Mailbox, Serving, Stop};
 use manyhands_engine::adapters::memory;
@@ -345,13 +345,12 @@ impl SimulatedDevice {
             return times.of(pass, rows);
         }
         let spec = &self.adapter.spec;
-        let work = Work::of(&loaded.plan, pass, rows);
-        let touched_ms = spec.memory_gb_s.map_or(0.0, |gb_s| work.bytes / (gb_s * 1e6));
         match (pass, spec.per_row_ms) {
-            (Pass::Update, Some(_)) => touched_ms,
+            // Submitted with the run before it.
+            (Pass::Update, _) => spec.pass_ms(&loaded.plan, pass, rows),
             (Pass::Train, Some(per_row_ms)) => spec.fixed_ms + loaded.part * per_row_ms * f64::from(rows),
             (_, Some(per_row_ms)) => spec.fixed_ms + FORWARD_PART * loaded.part * per_row_ms * f64::from(rows),
-            (_, None) => spec.fixed_ms + spec.gflops.map_or(0.0, |gflops| work.flops / (gflops * 1e6)) + touched_ms,
+            (_, None) => spec.fixed_ms + spec.pass_ms(&loaded.plan, pass, rows),
         }
     }
 

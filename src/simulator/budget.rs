@@ -3,6 +3,7 @@
 use super::spec::AdapterSpec;
 use super::trial::TimedStep;
 use crate::scheduler::ShardReport;
+use crate::timing::median;
 
 /// Times of a step's parts, in milliseconds; the adapter is the one that ends last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,14 +42,14 @@ impl Budget {
         largest.map_or_else(String::new, |(ms, what)| format!("{what} ({:.0} %)", 100.0 * ms / self.step_ms))
     }
 
-    /// The mean over some steps, and the rows of each adapter. Waiting for others within a run counts as computing: the slowest waits
-    /// least.
+    /// The median milliseconds of some steps, the means of their parts, and the rows of each adapter. A step in which an idle adapter is
+    /// tried again does not count. Waiting for others within a run counts as computing: the slowest waits least.
     pub fn of(n_adapters: usize, seen: &[TimedStep]) -> (Self, Vec<u32>) {
-        let mut budget = Self::default();
+        let step_ms = median(seen.iter().map(|(ms, _)| *ms));
+        let mut budget = Self { step_ms, ..Self::default() };
         let mut shares = vec![0; n_adapters];
         let part = 1.0 / f64::from(u32::try_from(seen.len()).unwrap_or(1));
-        for (step_ms, report) in seen {
-            budget.step_ms += part * step_ms;
+        for (_, report) in seen {
             budget.host_ms += part * (report.reduce_ms + report.update_ms);
             let taken_ms = |shard: &&ShardReport| shard.timing.busy_ms() + shard.timing.weights.ms;
             let slowest = report.shards.iter().max_by(|a, b| taken_ms(a).total_cmp(&taken_ms(b)));

@@ -36,7 +36,7 @@ struct PredictedMachines {
 /// If the model can't be planned, or a copy fits no machine.
 pub(super) fn predict(rig: &RigConfig, model: &Model) -> Result<Report> {
     // The host's speed is that of each machine.
-    let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?;
+    let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?.split(rig.split.clone());
     let (kinds, notes) = kinds(rig, &copies)?;
     let total: usize = kinds.iter().map(|kind| kind.spec.n_machines()).sum();
     let links = links(rig);
@@ -62,7 +62,7 @@ pub(super) fn predict(rig: &RigConfig, model: &Model) -> Result<Report> {
     }
     let names = kinds.iter().map(|kind| kind.spec.shown_name()).collect();
     let machines = Some(Machines { names, strong, weak, links: other_links });
-    Ok(Report { batch_size: rig.batch_size, notes, machines, ..Report::default() })
+    Ok(Report { model: rig.in_words(model), batch_size: rig.batch_size, notes, machines, ..Report::default() })
 }
 
 /// The kinds of machines, the fastest first, without adapters on which no copy fits; and sentences about these.

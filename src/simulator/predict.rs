@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::budget::Budget;
 #[cfg(feature = "processes")]
 use super::machines;
-use super::report::{Point, Report, StagePoint, Staged};
+use super::report::{AdapterAlone, Point, Report, StagePoint, Staged};
 use super::rig::RigConfig;
 use super::spec::AdapterSpec;
 use super::trial::{Steps, Trial};
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::model::Model;
 use crate::plan::Plan;
+use crate::scheduler::split::SplitMode;
 use crate::scheduler::timeline::Span;
 use crate::scheduler::{Placement, StepReport};
 use manyhands_engine::adapters::{Kind, memory};
@@ -63,18 +64,26 @@ pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Sim
     if !rig.machine.is_empty() {
         return Ok((predict_machines(rig, model)?, Vec::new()));
     }
-    let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?;
-    let (mut alone, mut notes) = (Vec::new(), Vec::new());
+    let copies = Trial::new(model, &rig.objective(model), None, 1, rig.host.copy_gb_s)?.split(rig.split.clone());
+    let (mut alone, mut lacking, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for adapter in &rig.adapters {
+        let mut seen = AdapterAlone::new(adapter, copies.copy_bytes(adapter, rig.batch_size)?);
         match run(&copies, std::slice::from_ref(adapter), rig.batch_size) {
-            Ok((budget, _)) => alone.push((f64::from(rig.batch_size) / budget.step_ms * 1e3, adapter.clone())),
+            Ok((budget, _)) => {
+                let rows_per_s = f64::from(rig.batch_size) / budget.step_ms * 1e3;
+                (seen.step_ms, seen.rows_per_s) = (Some(budget.step_ms), Some(rows_per_s));
+                alone.push((rows_per_s, adapter.clone(), seen));
+            }
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 notes.push(format!("A copy of the model does not fit on {}: it {}.", adapter.name, error.problem()));
+                lacking.push(seen);
             }
             Err(error) => return Err(error),
         }
     }
     alone.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let seen = alone.iter().map(|(_, _, seen)| seen.clone()).chain(lacking).collect();
+    let alone: Vec<(f64, AdapterSpec)> = alone.into_iter().map(|(speed, adapter, _)| (speed, adapter)).collect();
     let adapters = alone.iter().map(|(_, adapter)| adapter.name.clone()).collect();
     let (mut strong, mut weak, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for (grown, n_adapters) in (1..).zip(1..=alone.len()) {
@@ -85,8 +94,15 @@ pub fn simulate_steps(rig: &RigConfig, model: &Model) -> Result<(Report, Vec<Sim
         together =
             steps.warm_up.into_iter().map(step(false)).chain(steps.counted.into_iter().map(step(true))).collect();
     }
-    let staged = staged(rig, model)?;
-    Ok((Report { batch_size: rig.batch_size, adapters, strong, weak, staged, notes, machines: None }, together))
+    let is_compared = alone.len() > 1 && rig.split == SplitMode::Learned;
+    let even = match is_compared.then(|| point(&copies.clone().split(SplitMode::Even), &alone, rig.batch_size)) {
+        Some(even) => Some(even?.0),
+        None => None,
+    };
+    let (staged, batch_size) = (staged(rig, model)?, rig.batch_size);
+    let model = rig.in_words(model);
+    let report = Report { model, batch_size, alone: seen, adapters, strong, weak, even, staged, notes, machines: None };
+    Ok((report, together))
 }
 
 #[cfg(feature = "processes")]
@@ -119,6 +135,7 @@ pub fn step_ms(rig: &RigConfig) -> Result<f64> {
         Some(staged) => Ok(staged.step_ms),
         None => {
             let copies = Trial::new(&model, &rig.objective(&model), None, 1, rig.host.copy_gb_s)?;
+            let copies = copies.split(rig.split.clone());
             Ok(run(&copies, &rig.adapters, rig.batch_size)?.0.step_ms)
         }
     }

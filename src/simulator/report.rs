@@ -2,26 +2,66 @@
 
 use std::fmt::{self, Display};
 
+use super::spec::AdapterSpec;
 use crate::shown::bytes;
 use crate::table::Table;
+
+/// The most adapters are the best whose step takes up to this part longer than the fastest.
+const ALIKE: f64 = 0.02;
 
 /// A prediction for the fastest 1 to N adapters of a rig.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Report {
+    /// The model: its name, shapes and size.
+    pub model: String,
     /// Rows of a batch.
     pub batch_size: u32,
     /// The adapters, the fastest first.
     pub adapters: Vec<String>,
+    /// Each adapter by itself, the fastest first; at the end those on which no copy of the model fits.
+    pub alone: Vec<AdapterAlone>,
     /// Strong scaling: one batch size for any number of adapters.
     pub strong: Vec<Point>,
     /// Weak scaling: the batch grows with the number of adapters.
     pub weak: Vec<Point>,
+    /// All adapters with equal parts of the batch, as most programs split it; `None` for one adapter, and where `strong` has such parts.
+    pub even: Option<Point>,
     /// All adapters with the layers in stages, if the rig has a placement.
     pub staged: Option<Staged>,
     /// Sentences about adapters that are left out of the numbers above.
     pub notes: Vec<String>,
     /// The machines of a rig that names some, in place of the numbers of adapters.
     pub machines: Option<Machines>,
+}
+
+/// An adapter by itself.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct AdapterAlone {
+    /// Its name.
+    pub name: String,
+    /// Whether its speed is modelled from a card's data sheet, and not given by the rig.
+    pub is_modelled: bool,
+    /// Bytes that a copy of the model takes: for the whole batch at once, for as many rows as fit, or for one row if none fits.
+    pub needed_bytes: u64,
+    /// Bytes that it has; `None` where they are not known, or are the host's.
+    pub has_bytes: Option<u64>,
+    /// Milliseconds of a training step; `None` if no copy fits.
+    pub step_ms: Option<f64>,
+    /// Rows a second.
+    pub rows_per_s: Option<f64>,
+}
+
+impl AdapterAlone {
+    pub(super) fn new(spec: &AdapterSpec, needed_bytes: u64) -> Self {
+        Self {
+            name: spec.name.clone(),
+            is_modelled: spec.card.is_some() && spec.per_row_ms.is_none(),
+            needed_bytes,
+            has_bytes: spec.memory_bytes(),
+            step_ms: None,
+            rows_per_s: None,
+        }
+    }
 }
 
 /// A prediction for the fastest 1, 2, 4 and so on of a rig's machines.
@@ -124,9 +164,78 @@ pub struct Point {
     pub limit: String,
 }
 
+impl Report {
+    /// The most of the fastest adapters with which a step is fastest, or nearly so: those that slow it down are left out, as the scheduler
+    /// does it.
+    pub fn best(&self) -> Option<&Point> {
+        let fastest_ms = self.strong.iter().map(|point| point.step_ms).reduce(f64::min)?;
+        self.strong.iter().rfind(|point| point.step_ms <= (1.0 + ALIKE) * fastest_ms)
+    }
+
+    /// Step of the adapters together, beside that of the fastest of them.
+    fn show_together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(best), [fastest, _, ..]) = (self.best(), &self.strong[..]) else { return Ok(()) };
+        let fastest_ms = fastest.step_ms;
+        let times = |ms: f64| format!("{:.2} times the {} alone", fastest_ms / ms, self.adapters[0]);
+        let (taken, left_out) = self.adapters.split_at(best.n_adapters);
+        if let [_] = taken {
+            writeln!(f, "Together: no faster than the {} alone.", self.adapters[0])?;
+        } else {
+            let (ms, rows_per_s) = (best.step_ms, best.rows_per_s);
+            writeln!(f, "Together: {ms:.1} ms a step, {rows_per_s:.0} rows/s, {}.", times(ms))?;
+        }
+        if let (false, Some(all)) = (left_out.is_empty(), self.strong.last()) {
+            let (names, with, without) = (left_out.join(", "), all.step_ms, best.step_ms);
+            writeln!(f, "Left out: {names}. With all adapters a step takes {with:.1} ms, without {without:.1} ms.")?;
+        }
+        let idle = taken.iter().zip(&best.shares).filter(|(_, rows)| **rows == 0);
+        let idle: Vec<&str> = idle.map(|(name, _)| name.as_str()).collect();
+        if !idle.is_empty() {
+            writeln!(f, "Without rows: {}. With rows there a step would take longer.", idle.join(", "))?;
+        }
+        if let Some(even) = &self.even {
+            writeln!(
+                f,
+                "In equal parts, as most programs split: {:.1} ms a step, {}.",
+                even.step_ms,
+                times(even.step_ms)
+            )?;
+        }
+        writeln!(f)
+    }
+
+    fn table_of_alone(&self) -> Table {
+        let header = ["adapter", "speed", "memory:\nneeds", "has", "step ms,\nalone", "rows/s,\nalone"];
+        let mut table = Table::new(header).numbers(2..6);
+        for alone in &self.alone {
+            let number = |number: Option<f64>, digits| number.map_or("-".into(), |it| format!("{it:.digits$}"));
+            table.row([
+                alone.name.clone(),
+                if alone.is_modelled { "modelled" } else { "given" }.to_owned(),
+                bytes(alone.needed_bytes),
+                alone.has_bytes.map_or("-".into(), bytes),
+                number(alone.step_ms, 1),
+                number(alone.rows_per_s, 0),
+            ]);
+        }
+        table
+    }
+}
+
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let batch_size = self.batch_size;
+        if !self.model.is_empty() {
+            writeln!(f, "Model: {}, {batch_size} rows a step.\n", self.model)?;
+        }
+        if !self.alone.is_empty() {
+            self.table_of_alone().fmt(f)?;
+            writeln!(f, "\n")?;
+        }
+        if self.alone.iter().any(|alone| alone.is_modelled) {
+            writeln!(f, "*Modelled* speeds come from the cards' data sheets: no card has been measured yet.\n")?;
+        }
+        self.show_together(f)?;
         for note in &self.notes {
             writeln!(f, "{note}\n")?;
         }

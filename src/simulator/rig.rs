@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 use super::spec::AdapterSpec;
 use crate::error::{Error, Result};
@@ -14,11 +14,15 @@ use crate::optimizers::Optimizer;
 use crate::plan::{BatchStatistics, GradientCompression};
 use crate::presets::{self, PRESETS};
 use crate::scheduler::Placement;
+use crate::scheduler::split::SplitMode;
 
 /// Machines of a rig: beyond them the messages of all processes to each other take too much memory.
 const MOST_MACHINES: u64 = 4096;
 /// Most rows of a batch: each has a place in the simulated reports.
 const MOST_ROWS: u32 = 1 << 20;
+
+/// Problem of a split that is not simulated.
+const OTHER_SPLIT: &str = "needs `learned` or `even`";
 
 /// Input of [`simulate`](super::simulate).
 ///
@@ -53,7 +57,8 @@ const MOST_ROWS: u32 = 1 << 20;
 pub struct RigConfig {
     /// Rows of a batch.
     pub batch_size: u32,
-    /// Name of one of the crate's [`presets`], in place of `model`.
+    /// Name of one of the crate's [`presets`], in place of `model`, in the size that `manyhands bench` measures:
+    /// [`Preset::measured`](presets::Preset::measured).
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_preset")]
     pub preset: Option<String>,
     /// Optimizer; the host's work depends on it. Default: Adam.
@@ -74,6 +79,14 @@ pub struct RigConfig {
     /// Pieces of a batch that go through the stages of a placement. Default: 4; with `"auto"`, as many as are fastest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_batches: Option<u32>,
+    /// Split of each batch among copies: `"learned"` from speed, or `"even"`, as most programs do.
+    #[serde(
+        default,
+        skip_serializing_if = "is_learned",
+        serialize_with = "write_split",
+        deserialize_with = "read_split"
+    )]
+    pub split: SplitMode,
     /// The adapters, in any order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adapters: Vec<AdapterSpec>,
@@ -91,6 +104,26 @@ fn is_whole(compression: &GradientCompression) -> bool {
 
 fn is_replicas(placement: &Placement) -> bool {
     *placement == Placement::Replicas
+}
+
+fn is_learned(split: &SplitMode) -> bool {
+    *split == SplitMode::Learned
+}
+
+fn write_split<S: Serializer>(split: &SplitMode, serializer: S) -> Result<S::Ok, S::Error> {
+    match split {
+        SplitMode::Learned => serializer.serialize_str("learned"),
+        SplitMode::Even => serializer.serialize_str("even"),
+        SplitMode::Fixed(_) | SplitMode::Recorded(_) => Err(ser::Error::custom(OTHER_SPLIT)),
+    }
+}
+
+fn read_split<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SplitMode, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "learned" => Ok(SplitMode::Learned),
+        "even" => Ok(SplitMode::Even),
+        other => Err(de::Error::custom(format!("{OTHER_SPLIT}, but got `{}`", crate::shown(other)))),
+    }
 }
 
 /// The host of a simulated rig.
@@ -195,6 +228,21 @@ impl MachineSpec {
 }
 
 impl RigConfig {
+    /// A rig without adapters and model, whose host reads and writes so many bytes, in 10⁹ a second.
+    pub fn on_host(copy_gb_s: f64) -> Self {
+        Self { host: HostSpec { copy_gb_s }, ..Self::default() }
+    }
+
+    /// Takes the model of a name, in place of its own.
+    ///
+    /// # Errors
+    /// If no preset has the name.
+    pub fn set_preset(&mut self, name: &str) -> Result<()> {
+        self.preset = Some(presets::find(name)?.name.to_owned());
+        self.model = None;
+        Ok(())
+    }
+
     /// Reads a rig from TOML.
     ///
     /// # Errors
@@ -251,6 +299,10 @@ impl RigConfig {
             let problem = format!("needs to be 1 to {MOST_ROWS}, but is {}", self.batch_size);
             return Err(Error::setting("`batch_size`", problem, "256 is usual"));
         }
+        if matches!(self.split, SplitMode::Fixed(_) | SplitMode::Recorded(_)) {
+            let problem = format!("{OTHER_SPLIT}, but is another");
+            return Err(Error::setting("`split`", problem, "leave it out: shares by speed are predicted"));
+        }
         if self.micro_batches == Some(0) {
             return Err(Error::setting("`micro_batches`", "needs to be 1 or more, but is 0", "4 is usual for stages"));
         }
@@ -286,10 +338,21 @@ impl RigConfig {
         self.machine.iter().enumerate().try_for_each(|(idx, machine)| machine.check(idx, n_machines))
     }
 
-    pub(crate) fn build_model(&self) -> Result<Model> {
+    /// The model's name, shapes and size, for a report.
+    pub(super) fn in_words(&self, model: &Model) -> String {
+        let name = self.preset.as_deref().unwrap_or("the model");
+        let shapes: Vec<String> = model.inputs().iter().map(|input| input.shape.to_string()).collect();
+        format!("{name} for {}: {} parameters", shapes.join(" and "), crate::thousands(model.n_parameters()))
+    }
+
+    /// The model that the rig names.
+    ///
+    /// # Errors
+    /// If it names none or two, or the model's layers don't fit.
+    pub fn build_model(&self) -> Result<Model> {
         match (&self.model, &self.preset) {
             (Some(model), None) => model.build(0),
-            (None, Some(preset)) => presets::find(preset)?.build(0),
+            (None, Some(preset)) => presets::find(preset)?.build_measured(0),
             (both, _) => Err(Error::setting(
                 "the rig",
                 format!("needs `model` or `preset`, but has {}", if both.is_some() { "both" } else { "neither" }),
@@ -315,10 +378,11 @@ fn read_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Stri
 fn check_adapter(position: &str, adapter: &AdapterSpec) -> Result<()> {
     let who = format!("{position} `{}`", adapter.name);
     if adapter.per_row_ms.is_none() && adapter.gflops.is_none() {
-        return Err(Error::setting(who, "needs a speed, but has none", "give `per_row_ms`, or `gflops`"));
+        return Err(Error::setting(who, "needs a speed, but has none", "give `card`, `per_row_ms`, or `gflops`"));
     }
-    if [adapter.fixed_ms, adapter.latency_ms, adapter.jitter].iter().any(|ms| !(ms.is_finite() && *ms >= 0.0)) {
-        let problem = "needs `fixed_ms`, `latency_ms` and `jitter` from 0 up";
+    let costs = [adapter.fixed_ms, adapter.dispatch_us, adapter.latency_ms, adapter.jitter];
+    if costs.iter().any(|cost| !(cost.is_finite() && *cost >= 0.0)) {
+        let problem = "needs `fixed_ms`, `dispatch_us`, `latency_ms` and `jitter` from 0 up";
         return Err(Error::setting(who, problem, "leave out what is not known"));
     }
     let rates = [

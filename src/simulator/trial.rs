@@ -51,6 +51,7 @@ pub(crate) struct Trial {
     plans: Vec<Arc<Plan>>,
     /// For copies in one piece: the same where the rows do not fit at once.
     in_pieces: Option<Box<(Skeleton, Arc<Plan>)>>,
+    split: SplitMode,
     exclusion: SlowAdapters,
     tracing: Tracing,
 }
@@ -141,7 +142,19 @@ impl Trial {
             }
         };
         let (exclusion, tracing) = (SlowAdapters::Refused, Tracing::Off);
-        Ok(Self { skeleton, objective, division, micro_batches, host_gb_s, plans, in_pieces, exclusion, tracing })
+        let split = SplitMode::Learned;
+        Ok(Self {
+            skeleton,
+            objective,
+            division,
+            micro_batches,
+            host_gb_s,
+            plans,
+            in_pieces,
+            split,
+            exclusion,
+            tracing,
+        })
     }
 
     /// With known times of each plan, by stage and adapter.
@@ -158,6 +171,12 @@ impl Trial {
     #[must_use]
     pub fn settled(self) -> Self {
         Self { exclusion: SlowAdapters::Settled, ..self }
+    }
+
+    /// Batches are split so among copies.
+    #[must_use]
+    pub fn split(self, split: SplitMode) -> Self {
+        Self { split, ..self }
     }
 
     /// Notes all work of the last step.
@@ -191,6 +210,17 @@ impl Trial {
             }
         };
         adapters.iter().enumerate().map(of).collect()
+    }
+
+    /// Memory of a copy that computes a batch of so many rows, or as many of them at once as the adapter holds; of a single row if it
+    /// holds none.
+    ///
+    /// # Errors
+    /// If the model can't be planned.
+    pub fn copy_bytes(&self, spec: &AdapterSpec, rows: u32) -> Result<u64> {
+        let (kind, limit) = (spec.kind.unwrap_or(Kind::DiscreteGpu), spec.memory_bytes().unwrap_or(u64::MAX));
+        let need = self.need(0, rows, kind, limit)?;
+        Ok(need.map_or_else(|missing| limit.saturating_add(missing), |need| need.bytes))
     }
 
     /// Memory of a stage, or of a copy, for up to `most` rows at once.
@@ -290,6 +320,7 @@ impl Trial {
             .capacity(rows.div_ceil(self.micro_batches.max(1)))
             .capacities(capacities)
             .cpu_fallback(CpuFallback::Refused)
+            .split(self.split.clone())
             .state(self.state())
             .processes(group.clone())
             .open()

@@ -20,6 +20,7 @@ mod report;
 mod runs;
 mod saving;
 mod settings;
+mod simulate;
 mod sweep;
 mod tables;
 mod texts;

@@ -5,6 +5,7 @@ mod close;
 #[path = "../common/simulated.rs"]
 mod simulated;
 
+mod cards;
 mod crowded;
 mod faults;
 mod fewer;

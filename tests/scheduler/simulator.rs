@@ -5,8 +5,9 @@
 use std::path::Path;
 
 use manyhands::adapters::Kind;
+use manyhands::placer::rig::simulate as placed;
 use manyhands::simulator::{Point, RigConfig, simulate};
-use manyhands::{GradientCompression, Placement};
+use manyhands::{GradientCompression, Placement, SplitMode};
 
 use crate::close::assert_relative;
 
@@ -102,13 +103,39 @@ fn the_examples_say_what_limits_them() {
 #[test]
 fn equal_parts_are_slower_than_the_fast_card_alone() {
     let rig = RigConfig::load(Path::new("examples/rigs/fast_and_old.toml")).unwrap();
-    let strong = simulate(&rig).unwrap().strong;
-    let two_old = RigConfig { adapters: vec![rig.adapters[1].clone(); 2], ..rig };
-    let even = simulate(&two_old).unwrap().strong.swap_remove(1);
-    assert_eq!(even.shares, [256, 256]);
-    assert_eq!(strong[1].shares, [430, 82]);
-    let ms = [strong[0].step_ms, even.step_ms, strong[1].step_ms].map(f64::round);
-    assert_eq!(ms, [30.0, 70.0, 25.0]);
+    let report = simulate(&rig).unwrap();
+    let even = report.even.clone().unwrap();
+    assert_eq!((&even.shares, &report.strong[1].shares), (&vec![256, 256], &vec![411, 101]));
+    let ms = [report.strong[0].step_ms, even.step_ms, report.strong[1].step_ms].map(f64::round);
+    assert_eq!(ms, [15.0, 30.0, 13.0]);
+    let split = RigConfig { split: SplitMode::Even, ..rig };
+    assert_eq!(simulate(&split).unwrap().strong[1], even);
+    assert_eq!(RigConfig::parse(&split.to_toml().unwrap()).unwrap(), split);
+}
+
+#[test]
+fn the_table_and_the_placement_say_one_number() {
+    for preset in ["mlp", "cnn6"] {
+        let text = format!(
+            "preset = {preset:?}\nbatch_size = 512\nplacement = \"auto\"\nhost = {{ copy_gb_s = 20.0 }}\n\
+             adapters = [{{ card = \"RTX 4070\", fixed_ms = 2.0 }}, {{ card = \"GTX 1060\" }}]"
+        );
+        let (report, chosen) = placed(&RigConfig::parse(&text).unwrap()).unwrap();
+        let chosen = chosen.unwrap();
+        let copies: Vec<f64> = report.strong.iter().map(|point| point.step_ms).collect();
+        assert!(copies.contains(&chosen.step_ms), "{preset}: {} ms, in the table {copies:?}", chosen.step_ms);
+        assert_eq!(chosen.all_copies_ms, copies.last().copied(), "{preset}");
+        assert_eq!(report.alone[0].step_ms, Some(copies[0]), "{preset}");
+    }
+}
+
+#[test]
+fn an_update_of_a_lone_adapter_takes_no_fixed_time_of_its_own() {
+    let ms = |fixed_ms: f64| {
+        let adapter = format!("fixed_ms = {fixed_ms}\ngflops = 1000.0\nmemory_gb_s = 100.0");
+        simulate(&rig(1e6, &[&adapter])).unwrap().strong[0].step_ms
+    };
+    assert_relative("ms more", &[ms(5.0) - ms(0.0)], &[5.0], 1e-6);
 }
 
 /// A rig whose layers are in two stages, cut behind the first hidden layer.

@@ -89,6 +89,9 @@ impl Site {
     /// Predicted milliseconds of a step with copies on some adapters, the others idle. They compute at the same time nearly all the
     /// time, so each is as slow as beside all of them.
     pub(super) fn copies_ms(&self, trial: &Trial, on: &[usize]) -> Result<f64> {
+        if self.are_simulated(on) {
+            return trial.step_ms(&self.specs_among(on), self.batch_size);
+        }
         let beside = |(spec, idx): (AdapterSpec, &usize)| {
             let factor = spec.crowding.as_ref().map_or(1.0, |crowding| crowding.beside_all);
             (AdapterSpec { crowding: None, ..spec }, self.adapters[*idx].copy(on.len()).times(factor))
@@ -104,8 +107,12 @@ impl Site {
         if on.len() == 1 {
             return self.copies_ms(&self.trial_of_copies()?, on);
         }
+        let trial = self.trial_of_copies()?.settled();
+        if self.are_simulated(on) {
+            return trial.step_ms(&self.specs_among(on), self.batch_size);
+        }
         let times = on.iter().map(|idx| self.adapters[*idx].copy(on.len())).collect();
-        self.trial_of_copies()?.settled().timed(vec![times]).step_ms(&self.specs_among(on), self.batch_size)
+        trial.timed(vec![times]).step_ms(&self.specs_among(on), self.batch_size)
     }
 
     pub(super) fn stage_of_copies(&self, on: &[usize], step_ms: f64) -> Result<ChosenStage> {
