@@ -7,7 +7,7 @@ use crate::imports::{Modules, Tie, circles};
 use crate::rust::Within;
 
 /// The packages, and what each is built from below its folder.
-pub const PACKAGES: [&str; 5] = ["src/", "engine/src/", "bench/src/", "cli/src/", "compilers/src/"];
+pub const PACKAGES: [&str; 6] = ["src/", "engine/src/", "bench/src/", "cli/src/", "compilers/src/", "text/src/"];
 
 /// The parts of the engine and of the library, from the bottom up, and behind each what it may use of its own package; Cargo knows which
 /// package uses which. A file belongs to the part with the longest name.

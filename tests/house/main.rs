@@ -44,6 +44,7 @@ impl Tree {
             "examples",
             "benches",
             "scripts",
+            "text",
             "web-demo",
             "xtask",
             "python",

@@ -1,0 +1,453 @@
+"""Golden values for the package `manyhands-text`, from transformers, tokenizers and gguf.
+
+    python3 -m venv target/text-venv
+    target/text-venv/bin/pip install -r scripts/text-requirements.txt
+    target/text-venv/bin/python scripts/text_golden.py
+
+Writes `text/tests/golden/`: packed blocks with their values, and small random models of each family as Hugging Face folder, three of
+them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from gguf import GGMLQuantizationType as Type
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+GOLDEN = Path(__file__).resolve().parent.parent / "text/tests/golden"
+
+# Sizes with which every matrix has rows of whole blocks of 32.
+LLAMA = dict(
+    vocab_size=320, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    max_position_embeddings=128,
+)  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}  # fmt: skip
+
+SMOLLM_TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful AI "
+    "assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
+    "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# After the manner of Qwen 2.5: tools as JSON, nested conditions, whitespace control.
+QWEN_TEMPLATE = r"""{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You are a helpful assistant.' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\n</tools><|im_end|>\n" }}
+{%- elif messages[0]['role'] == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}
+                {%- set tool_call = tool_call.function %}
+            {%- endif %}
+            {{- '\n<tool_call>\n{"name": "' }}
+            {{- tool_call.name }}
+            {{- '", "arguments": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\n<tool_response>\n' + message.content + '\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+"""
+# After the manner of Llama 3 and Mistral: namespaces, methods of strings, checks of the roles, a date.
+LLAMA_TEMPLATE = """{{ bos_token }}
+{%- set state = namespace(system='') %}
+{% if messages[0]['role'] == 'system' %}
+    {% set state.system = messages[0]['content'].strip() %}
+    {% set messages = messages[1:] %}
+{% endif %}
+{% if date_string is not defined %}{% set date_string = '26 Jul 2024' %}{% endif %}
+{% for message in messages %}
+    {% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+    {% endif %}
+    {% if loop.first and state.system %}
+<|im_start|>system
+Today: {{ date_string }}. {{ state.system.upper() if state.system.startswith('!') else state.system }}<|im_end|>
+    {% endif %}
+{{ '<|im_start|>' ~ message.role ~ '\\n' ~ (message.content | trim) ~ '<|im_end|>' }}
+{% endfor %}
+{%- if add_generation_prompt %}
+<|im_start|>assistant
+{% endif %}
+"""
+
+TRICKY = [
+    "Hello world", "  two  spaces ", "tabs\tand\n\nnewlines\r\n \n", "3.14159 and 1234567 and 2²", "don't we'll I'D", "äöü ñ é e\u0301 Å",
+    "日本語のテキスト", "🙂👩‍👩‍👧 emoji", "<|im_start|>user\nhi<|im_end|>", "a<|endoftext|>b <|im_end|> c", "x" * 40, "", " ", "\u200b\ufeff",
+    "def f(x):\n    return x**2  # comment\n", "ﬁ ligature ① ℌ", "\u0000 control \u001b",
+]  # fmt: skip
+CORPUS = [
+    "The quick brown fox jumps over the lazy dog. Hello world, don't we all like 1234567 numbers and 3.14159?",
+    "def f(x):\n    return x**2  # a comment, and another comment\n", "äöü Äpfel und Bäume, 日本語のテキスト, emoji 🙂",
+] * 4  # fmt: skip
+
+
+def blocks() -> None:
+    """Packed blocks of each encoding: quantized random numbers, and random bytes with scales of all sizes."""
+    random = np.random.default_rng(7)
+    arrays = {}
+    for kind in [Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q8_0, Type.Q4_K, Type.Q6_K]:
+        length, size = gguf.GGML_QUANT_SIZES[kind]
+        packed = random.integers(0, 256, (12, size), dtype=np.uint8)
+        halves = {Type.F16: [0], Type.BF16: [], Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q6_K: [208]}
+        scales = np.array([1e-7, 6e-5, 0.013, -0.4, 1, 3e4, 0, 5.96e-8, -2e-6, 0.1, 7, 1000], dtype=np.float16)
+        for at in halves[kind]:
+            packed[:, at : at + 2] = random.permutation(scales).view(np.uint8).reshape(12, 2)
+        if kind in [Type.Q4_0, Type.Q4_1, Type.Q8_0]:
+            usual = gguf.quants.quantize(random.normal(size=(4, length)).astype(np.float32), kind)
+            packed = np.concatenate([packed, usual])
+        arrays[f"{kind.name}.packed"] = packed
+        arrays[f"{kind.name}.values"] = gguf.quants.dequantize(packed, kind).reshape(-1).astype(np.float32)
+    usual = (random.normal(size=(4, 32)) * [[1], [1e-3], [300], [0]]).astype(np.float32)
+    arrays["usual"] = usual
+    for kind in [Type.F16, Type.Q8_0]:
+        arrays[f"{kind.name}.quantized"] = gguf.quants.quantize(usual, kind).view(np.uint8)
+    save_file(arrays, GOLDEN / "blocks.safetensors")
+
+
+SPLITS = {
+    "gpt-2": [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)],
+    "smollm": [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)],
+    "llama-bpe": [
+        pre_tokenizers.Split(
+            Regex(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            ),
+            "isolated",
+        ),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ],
+    "qwen2": [
+        pre_tokenizers.Split(
+            Regex(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            ),
+            "isolated",
+        ),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ],
+}
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def byte_level(split: str) -> Tokenizer:
+    """A small byte-level tokenizer with the splits of a family."""
+    tokenizer = Tokenizer(models.BPE(ignore_merges=split == "llama-bpe"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(SPLITS[split])
+    tokenizer.decoder = decoders.ByteLevel()
+    if split == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    trainer = trainers.BpeTrainer(
+        vocab_size=319, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.add_tokens([AddedToken("<tool_call>", normalized=False)])
+    if split == "llama-bpe":
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<|endoftext|> $A", pair="<|endoftext|> $A <|endoftext|> $B", special_tokens=[("<|endoftext|>", 0)]
+        )
+    return tokenizer
+
+
+def word_pieces() -> Tokenizer:
+    """A small tokenizer as that of BERT."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special, show_progress=False))
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+CONVERSATIONS = [
+    dict(messages=[{"role": "user", "content": "Hello"}], add_generation_prompt=True),
+    dict(messages=[{"role": "system", "content": " ! Be brief. "}, {"role": "user", "content": " Hi "}, {"role": "assistant", "content": "Hello, world"}]),
+    dict(messages=[{"role": "user", "content": "1"}, {"role": "assistant", "content": "2\n"}, {"role": "user", "content": "3"}, {"role": "assistant", "content": "äö"}]),
+    dict(
+        messages=[
+            {"role": "user", "content": "Weather?"},
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Köln <&> 'x'", "days": 2, "f": 1.5, "none": None, "yes": True}}}]},
+            {"role": "tool", "content": "sunny"}, {"role": "tool", "content": "warm"},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+        tools=[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "b": {}, "a": []}}}}],
+    ),
+]  # fmt: skip
+
+
+def rendered(tokenizer) -> list:
+    """Each conversation with its text, or `None` where the template refuses it."""
+    cases = []
+    for conversation in CONVERSATIONS:
+        try:
+            text = tokenizer.apply_chat_template(conversation=conversation["messages"], tokenize=False, **{k: v for k, v in conversation.items() if k != "messages"})
+        except Exception as error:
+            assert "alternate" in str(error) or "undefined" in str(error), error
+            text = None
+        cases.append({**conversation, "text": text})
+    return cases
+
+
+def masked(tokenizer) -> list:
+    """Conversations of SmolLM2 as tokens, with the mask of transformers: its template with the answers marked."""
+    marked = SMOLLM_TEMPLATE.replace(
+        "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}",
+        "{{'<|im_start|>' + message['role'] + '\n'}}{% if message['role'] == 'assistant' %}{% generation %}"
+        "{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{'\n'}}",
+    )
+    assert marked != SMOLLM_TEMPLATE
+    cases = []
+    for conversation in CONVERSATIONS[1:3]:
+        options = dict(chat_template=marked, return_dict=True, return_assistant_tokens_mask=True)
+        encoded = tokenizer.apply_chat_template(conversation["messages"], **options)
+        cases.append({"messages": conversation["messages"], "ids": encoded["input_ids"], "mask": encoded["assistant_masks"]})
+    return cases
+
+
+def summed(tensor: torch.Tensor) -> dict:
+    """A tensor's shape, and a sum that any change of the order changes."""
+    values = tensor.detach().float().numpy().reshape(-1).astype(np.float64)
+    return {"shape": list(tensor.shape), "sum": float((values * (np.arange(len(values)) % 97 + 1)).sum())}
+
+
+def llama_tensors(model) -> dict:
+    tensors = {"embedding.embeddings": model.model.embed_tokens.weight, "norm.scale": model.model.norm.weight}
+    if not model.config.tie_word_embeddings:
+        tensors["output.kernel"] = model.lm_head.weight
+    for number, layer in enumerate(model.model.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        parts = {
+            "attention_norm.scale": layer.input_layernorm.weight, "feed_forward_norm.scale": layer.post_attention_layernorm.weight,
+            "feed_forward.gate.kernel": mlp.gate_proj.weight, "feed_forward.up.kernel": mlp.up_proj.weight,
+            "feed_forward.down.kernel": mlp.down_proj.weight, "attention.output.kernel": attention.o_proj.weight,
+        }  # fmt: skip
+        for name, module in {"query": attention.q_proj, "key": attention.k_proj, "value": attention.v_proj}.items():
+            parts[f"attention.{name}.kernel"] = module.weight
+            if module.bias is not None:
+                parts[f"attention.{name}.bias"] = module.bias
+        if attention.o_proj.bias is not None:
+            parts["attention.output.bias"] = attention.o_proj.bias
+        if hasattr(attention, "q_norm"):
+            parts |= {"attention.query_norm.scale": attention.q_norm.weight, "attention.key_norm.scale": attention.k_norm.weight}
+        tensors |= {f"blocks.{number}.{name}": tensor for name, tensor in parts.items()}
+    return tensors
+
+
+def gpt2_tensors(model) -> dict:
+    body = model.transformer
+    tensors = {"embedding.embeddings": body.wte.weight, "positions.embeddings": body.wpe.weight}
+    tensors |= {"norm.gamma": body.ln_f.weight, "norm.beta": body.ln_f.bias}
+    for number, layer in enumerate(body.h):
+        parts = {"attention_norm.gamma": layer.ln_1.weight, "attention_norm.beta": layer.ln_1.bias}
+        parts |= {"feed_forward_norm.gamma": layer.ln_2.weight, "feed_forward_norm.beta": layer.ln_2.bias}
+        thirds = zip(["query", "key", "value"], layer.attn.c_attn.weight.T.chunk(3), layer.attn.c_attn.bias.chunk(3), strict=True)
+        for name, kernel, bias in thirds:
+            parts |= {f"attention.{name}.kernel": kernel, f"attention.{name}.bias": bias}
+        for name, module in {"attention.output": layer.attn.c_proj, "feed_forward.up": layer.mlp.c_fc, "feed_forward.down": layer.mlp.c_proj}.items():
+            parts |= {f"{name}.kernel": module.weight.T, f"{name}.bias": module.bias}
+        tensors |= {f"blocks.{number}.{name}": tensor for name, tensor in parts.items()}
+    return tensors
+
+
+def bert_tensors(model) -> dict:
+    table = model.embeddings
+    tensors = {
+        "embedding.embeddings": table.word_embeddings.weight, "positions.embeddings": table.position_embeddings.weight,
+        "token_types.embeddings": table.token_type_embeddings.weight, "embedding_norm.gamma": table.LayerNorm.weight,
+        "embedding_norm.beta": table.LayerNorm.bias, "pooler.kernel": model.pooler.dense.weight, "pooler.bias": model.pooler.dense.bias,
+    }  # fmt: skip
+    for number, layer in enumerate(model.encoder.layer):
+        own = layer.attention.self
+        modules = {
+            "attention.query": own.query, "attention.key": own.key, "attention.value": own.value, "attention.output": layer.attention.output.dense,
+            "feed_forward.up": layer.intermediate.dense, "feed_forward.down": layer.output.dense,
+        }  # fmt: skip
+        parts = {f"{name}.{what}": tensor for name, module in modules.items() for what, tensor in [("kernel", module.weight), ("bias", module.bias)]}
+        for name, norm in {"attention_norm": layer.attention.output.LayerNorm, "feed_forward_norm": layer.output.LayerNorm}.items():
+            parts |= {f"{name}.gamma": norm.weight, f"{name}.beta": norm.bias}
+        tensors |= {f"blocks.{number}.{name}": tensor for name, tensor in parts.items()}
+    return tensors
+
+
+def folder(name: str, model, tensors: dict, tokenizer: Tokenizer, template: str | None, dtype: torch.dtype, **saving) -> None:
+    """A model's folder, and what transformers makes of it."""
+    path = GOLDEN / name
+    rotary = getattr(getattr(model, "model", None), "rotary_emb", None)
+    frequencies = None if rotary is None else rotary.inv_freq.clone()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
+    model = model.to(dtype)
+    if rotary is not None:
+        rotary.inv_freq = frequencies
+    model.save_pretrained(path, **saving)
+    is_bert = template is None
+    names = dict(unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]") if is_bert else dict(
+        bos_token="<|endoftext|>", eos_token="<|im_end|>", pad_token="<|endoftext|>")  # fmt: skip
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+    if template is not None:
+        fast.chat_template = template
+    fast.save_pretrained(path)
+    golden = {"tensors": {key: summed(tensor) for key, tensor in tensors(model).items()}}
+    golden["tokens"] = [{"text": text, "ids": fast(text).input_ids, "plain": fast(text, add_special_tokens=False).input_ids} for text in TRICKY]
+    for case in golden["tokens"]:
+        case["decoded"] = fast.decode(case["plain"])
+    if rotary is not None:
+        golden["inverse_frequencies"] = rotary.inv_freq.tolist()
+    if template is not None:
+        golden["chats"] = rendered(fast)
+    if name == "smollm":
+        golden["masks"] = masked(fast)
+    (path / "golden.json").write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n")
+    for unneeded in ["generation_config.json"]:
+        (path / unneeded).unlink(missing_ok=True)
+
+
+def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of q or k as `LlamaModel.permute` of llama.cpp's converter stores them."""
+    return weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
+
+
+def write_gguf(name: str, model, tokenizer: Tokenizer, split: str, template: str, kinds: list) -> None:
+    """A model as the converter of llama.cpp would write it."""
+    config, path = model.config, GOLDEN / f"{name}.gguf"
+    writer = gguf.GGUFWriter(path, name)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(4 * config.hidden_size if name == "gpt2" else config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    if name == "gpt2":
+        writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if name == "qwen3":
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if name == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
+    write_vocabulary(writer, tokenizer, split, template)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[name.upper()], config.num_hidden_layers)
+    for number, (key, tensor) in enumerate(model.state_dict().items()):
+        if key == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        values = tensor.float().numpy()
+        if name == "llama" and "q_proj" in key:
+            values = permuted(values, config.num_attention_heads)
+        if name == "llama" and "k_proj" in key:
+            values = permuted(values, config.num_key_value_heads)
+        if name == "gpt2" and key.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
+            values = np.ascontiguousarray(values.T)
+        kind = Type.F32 if values.ndim == 1 else kinds[number % len(kinds)]
+        new = names.get_name(key, try_suffixes=(".weight", ".bias"))
+        writer.add_tensor(new, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    if name == "llama":
+        # The converter writes the factors by which Llama 3 divides its frequencies.
+        usual = 1 / config.rope_parameters["rope_theta"] ** (np.arange(0, config.head_dim, 2) / config.head_dim)
+        factors = usual / model.model.rotary_emb.inv_freq.double().numpy()
+        writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_vocabulary(writer: gguf.GGUFWriter, tokenizer: Tokenizer, split: str, template: str) -> None:
+    state = json.loads(tokenizer.to_str())
+    tokens = [token for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
+    special = {token["content"] for token in state["added_tokens"] if token["special"]}
+    added = {token["content"] for token in state["added_tokens"]}
+    kinds = [gguf.TokenType.CONTROL if t in special else gguf.TokenType.USER_DEFINED if t in added else gguf.TokenType.NORMAL for t in tokens]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(split)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in state["model"]["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(split == "llama-bpe")
+    writer.add_chat_template(template)
+
+
+def main() -> None:
+    shutil.rmtree(GOLDEN, ignore_errors=True)
+    GOLDEN.mkdir(parents=True)
+    torch.manual_seed(7)
+    blocks()
+    half, wide = torch.float16, torch.bfloat16
+    rope = {"rope_theta": 500000.0}
+    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, rope_parameters=rope | LLAMA3, tie_word_embeddings=True))
+    folder("llama", llama, llama_tensors, byte_level("llama-bpe"), LLAMA_TEMPLATE, wide)
+    write_gguf("llama", llama, byte_level("llama-bpe"), "llama-bpe", LLAMA_TEMPLATE, [Type.F16, Type.BF16])
+    smollm = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**LLAMA, rope_parameters={"rope_theta": 100000.0}, attention_bias=True)
+    )
+    folder("smollm", smollm, llama_tensors, byte_level("smollm"), SMOLLM_TEMPLATE, half)
+    mistral = transformers.MistralForCausalLM(transformers.MistralConfig(**LLAMA, sliding_window=16, head_dim=8))
+    folder("mistral", mistral, llama_tensors, byte_level("llama-bpe"), LLAMA_TEMPLATE, half)
+    qwen2 = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=16, max_window_layers=1))
+    folder("qwen2", qwen2, llama_tensors, byte_level("qwen2"), QWEN_TEMPLATE, wide)
+    qwen3 = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**LLAMA, head_dim=16, tie_word_embeddings=True))
+    folder("qwen3", qwen3, llama_tensors, byte_level("qwen2"), QWEN_TEMPLATE, wide, max_shard_size="20KB")
+    write_gguf("qwen3", qwen3, byte_level("qwen2"), "qwen2", QWEN_TEMPLATE, [Type.F16])
+    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=320, n_positions=64, n_embd=32, n_layer=2, n_head=4))
+    folder("gpt2", gpt2, gpt2_tensors, byte_level("gpt-2"), SMOLLM_TEMPLATE, half)
+    write_gguf("gpt2", gpt2, byte_level("gpt-2"), "gpt-2", SMOLLM_TEMPLATE, [Type.F16])
+    bert = transformers.BertModel(
+        transformers.BertConfig(vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, max_position_embeddings=64)
+    )
+    folder("bert", bert, bert_tensors, word_pieces(), None, torch.float32)
+    read_again(llama)
+
+
+def read_again(llama) -> None:
+    """transformers reads the GGUF file of Llama back: its rows are permuted as llama.cpp has them."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN, gguf_file="llama.gguf", dtype=torch.float32)
+    for name, tensor in llama.state_dict().items():
+        read = model.state_dict()[name]
+        assert torch.allclose(read, tensor.float(), rtol=1e-3, atol=1e-6), name
+
+
+if __name__ == "__main__":
+    main()

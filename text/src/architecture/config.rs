@@ -1,0 +1,419 @@
+//! Reads `config.json` of a Hugging Face folder.
+
+use std::path::Path;
+
+use manyhands_engine::{names, shown};
+use serde_json::{Map, Value};
+
+use super::{
+    Activation, Architecture, Biases, Family, FeedForward, MOST_BLOCKS, MOST_SIZE, Norm, NormPlace, Positions,
+    RotaryScaling,
+};
+use crate::{Error, Result};
+
+/// Settings that change the result and that no model here has, with the values that change nothing.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("add_cross_attention", &["false"]),
+    ("attention_logit_softcapping", &[]),
+    ("attention_multiplier", &[]),
+    ("clip_qkv", &[]),
+    ("embedding_multiplier", &["1.0"]),
+    ("embedding_size", &[]),
+    ("final_logit_softcapping", &[]),
+    ("attn_logit_softcapping", &[]),
+    ("is_decoder", &["false"]),
+    ("logit_scale", &["1.0"]),
+    ("logits_scaling", &["1.0"]),
+    ("no_rope_layers", &[]),
+    ("num_experts", &["0"]),
+    ("num_local_experts", &["0"]),
+    ("partial_rotary_factor", &["1.0"]),
+    ("position_embedding_type", &["\"absolute\""]),
+    ("query_pre_attn_scalar", &[]),
+    ("quantization_config", &[]),
+    ("reorder_and_upcast_attn", &["false"]),
+    ("residual_multiplier", &["1.0"]),
+    ("rotary_pct", &["1.0"]),
+    ("scale_attn_by_inverse_layer_idx", &["false"]),
+    ("scale_attn_weights", &["true"]),
+    ("use_qk_norm", &["false"]),
+];
+
+/// Settings that change nothing here: they are about training, generation, or the program that wrote them.
+const HARMLESS: &[&str] = &[
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "attn_pdrop",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "classifier_dropout",
+    "dtype",
+    "embd_pdrop",
+    "eos_token_id",
+    "gradient_checkpointing",
+    "hidden_dropout_prob",
+    "id2label",
+    "initializer_range",
+    "is_llama_config",
+    "label2id",
+    "model_type",
+    "n_ctx",
+    "num_labels",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "resid_pdrop",
+    "rope_interleaved",
+    "return_dict",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
+    "torch_dtype",
+    "transformers.js_config",
+    "transformers_version",
+    "use_cache",
+];
+
+/// Settings that are read.
+const READ: &[&str] = &[
+    "activation_function",
+    "attention_bias",
+    "head_dim",
+    "hidden_act",
+    "hidden_size",
+    "intermediate_size",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "layer_types",
+    "max_position_embeddings",
+    "max_window_layers",
+    "mlp_bias",
+    "n_embd",
+    "n_head",
+    "n_inner",
+    "n_layer",
+    "n_positions",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "sliding_window",
+    "tie_word_embeddings",
+    "type_vocab_size",
+    "use_sliding_window",
+    "vocab_size",
+];
+
+impl Architecture {
+    /// Reads the text of a `config.json`.
+    ///
+    /// Settings that change the result are honoured, or refused by name. A setting that is not known here is logged.
+    ///
+    /// # Errors
+    /// If it is no JSON object, lacks a setting, or describes a network that is not known here.
+    pub fn from_config(path: &Path, text: &str) -> Result<Self> {
+        let refuse =
+            |problem| Error::checkpoint(format!("`{}`", shown(path)), problem, "take the file as it was published");
+        let settings: Map<String, Value> =
+            serde_json::from_str(text).map_err(|error| refuse(format!("needs to be a JSON object, but: {error}")))?;
+        let config = Config { path, settings: &settings };
+        config.refuse_unknown()?;
+        let kind = config.text("model_type")?.unwrap_or_default();
+        match kind {
+            "llama" => config.llama(Family::Llama),
+            "mistral" => config.llama(Family::Mistral),
+            "qwen2" => config.llama(Family::Qwen2),
+            "qwen3" => config.llama(Family::Qwen3),
+            "gpt2" => config.gpt2(),
+            "bert" => config.bert(),
+            other => {
+                let known = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "bert"];
+                let problem = format!("needs a `model_type` of {}, but has `{}`", known.join(", "), shown(other));
+                Err(config.refuse(problem, names::help(other, "model type", &known)))
+            }
+        }
+    }
+}
+
+struct Config<'a> {
+    path: &'a Path,
+    settings: &'a Map<String, Value>,
+}
+
+impl<'a> Config<'a> {
+    fn refuse(&self, problem: impl Into<String>, help: impl Into<String>) -> Error {
+        Error::checkpoint(format!("`{}`", shown(self.path)), problem, help)
+    }
+
+    fn unsupported(&self, what: &str, value: &Value) -> Error {
+        let mut value = value.to_string();
+        if value.chars().count() > 80 {
+            value = value.chars().take(80).chain(['…']).collect();
+        }
+        let problem = format!("sets `{what}` to {}, which is not supported", shown(&value));
+        self.refuse(problem, "take another model: without this setting its results would be wrong")
+    }
+
+    /// A setting, if it is there and not null.
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.settings.get(key).filter(|value| !value.is_null())
+    }
+
+    fn refuse_unknown(&self) -> Result<()> {
+        for (key, usual) in REFUSED {
+            if let Some(value) = self.get(key).filter(|value| !usual.contains(&&*value.to_string())) {
+                return Err(self.unsupported(key, value));
+            }
+        }
+        if let Some(value) = self.get("pretraining_tp").filter(|value| value.as_u64() != Some(1)) {
+            return Err(self.unsupported("pretraining_tp", value));
+        }
+        let is_known = |key: &str| {
+            READ.contains(&key) || HARMLESS.contains(&key) || REFUSED.iter().any(|(refused, _)| *refused == key)
+        };
+        for key in self.settings.keys().filter(|key| !is_known(key)) {
+            log::warn!("`{}` has the setting `{}`, which is not known here and left out", shown(self.path), shown(key));
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, key: &str, needed: &str, value: &Value) -> Error {
+        self.refuse(
+            format!("needs {needed} under `{key}`, but has {}", shown(&value.to_string())),
+            "take the file as it was published",
+        )
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&'a str>> {
+        self.get(key).map(|value| value.as_str().ok_or_else(|| self.wrong(key, "a text", value))).transpose()
+    }
+
+    fn flag(&self, key: &str, usual: Flag) -> Result<bool> {
+        let found = self
+            .get(key)
+            .map(|value| value.as_bool().ok_or_else(|| self.wrong(key, "true or false", value)))
+            .transpose()?;
+        Ok(found.unwrap_or(usual == Flag::On))
+    }
+
+    fn optional_size(&self, key: &str) -> Result<Option<usize>> {
+        let read = |value: &Value| {
+            let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
+            size.filter(|size| (1..=MOST_SIZE).contains(size))
+                .ok_or_else(|| self.wrong(key, "a positive whole number", value))
+        };
+        self.get(key).map(read).transpose()
+    }
+
+    fn size(&self, key: &str) -> Result<usize> {
+        self.optional_size(key)?
+            .ok_or_else(|| self.refuse(format!("lacks `{key}`"), "take the file as it was published"))
+    }
+
+    fn number(&self, key: &str, usual: f64) -> Result<f64> {
+        number(self.settings.get(key), usual).ok_or_else(|| self.wrong(key, "a positive number", &self.settings[key]))
+    }
+
+    fn blocks(&self, key: &str) -> Result<usize> {
+        let blocks = self.size(key)?;
+        if blocks > MOST_BLOCKS {
+            return Err(self.refuse(format!("needs at most {MOST_BLOCKS} blocks, but has {blocks}"), "it is damaged"));
+        }
+        Ok(blocks)
+    }
+
+    fn activation(&self, key: &str, usual: &str) -> Result<Activation> {
+        match self.text(key)?.unwrap_or(usual) {
+            "silu" | "swish" => Ok(Activation::Silu),
+            "gelu" => Ok(Activation::Gelu),
+            "gelu_new" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+            "relu" => Ok(Activation::Relu),
+            other => Err(self.unsupported(key, &Value::from(other))),
+        }
+    }
+
+    fn llama(&self, family: Family) -> Result<Architecture> {
+        let (width, heads) = (self.size("hidden_size")?, self.size("num_attention_heads")?);
+        let blocks = self.blocks("num_hidden_layers")?;
+        let attention_bias = self.flag("attention_bias", Flag::Off)?;
+        let architecture = Architecture {
+            family,
+            vocabulary: self.size("vocab_size")?,
+            positions: self.size("max_position_embeddings")?,
+            width,
+            blocks,
+            heads,
+            key_heads: self.optional_size("num_key_value_heads")?.unwrap_or(heads),
+            // Qwen 3 has heads of 128 where nothing else is said.
+            head_width: self.optional_size("head_dim")?.unwrap_or(if family == Family::Qwen3 {
+                128
+            } else {
+                width / heads
+            }),
+            inner: self.size("intermediate_size")?,
+            token_types: 0,
+            position: self.rotary()?,
+            norm: Norm::Rms,
+            norm_place: NormPlace::Before,
+            epsilon: self.number("rms_norm_eps", 1e-6)?,
+            query_key_norm: family == Family::Qwen3,
+            activation: self.activation("hidden_act", "silu")?,
+            feed_forward: FeedForward::Gated,
+            biases: Biases {
+                query_key_value: attention_bias || family == Family::Qwen2,
+                attention_output: attention_bias && family != Family::Qwen2,
+                feed_forward: self.flag("mlp_bias", Flag::Off)?,
+            },
+            tied_output: self.flag("tie_word_embeddings", Flag::Off)?,
+            causal: true,
+            windows: self.windows(family, blocks)?,
+        };
+        self.check(architecture)
+    }
+
+    fn gpt2(&self) -> Result<Architecture> {
+        let (width, heads) = (self.size("n_embd")?, self.size("n_head")?);
+        let blocks = self.blocks("n_layer")?;
+        self.check(Architecture {
+            family: Family::Gpt2,
+            vocabulary: self.size("vocab_size")?,
+            positions: self.size("n_positions")?,
+            width,
+            blocks,
+            heads,
+            key_heads: heads,
+            head_width: width / heads,
+            inner: self.optional_size("n_inner")?.unwrap_or(4 * width),
+            token_types: 0,
+            position: Positions::Learned,
+            norm: Norm::Layer,
+            norm_place: NormPlace::Before,
+            epsilon: self.number("layer_norm_epsilon", 1e-5)?,
+            query_key_norm: false,
+            activation: self.activation("activation_function", "gelu_new")?,
+            feed_forward: FeedForward::Plain,
+            biases: Biases { query_key_value: true, attention_output: true, feed_forward: true },
+            tied_output: self.flag("tie_word_embeddings", Flag::On)?,
+            causal: true,
+            windows: vec![None; blocks],
+        })
+    }
+
+    fn bert(&self) -> Result<Architecture> {
+        let (width, heads) = (self.size("hidden_size")?, self.size("num_attention_heads")?);
+        let blocks = self.blocks("num_hidden_layers")?;
+        self.check(Architecture {
+            family: Family::Bert,
+            vocabulary: self.size("vocab_size")?,
+            positions: self.size("max_position_embeddings")?,
+            width,
+            blocks,
+            heads,
+            key_heads: heads,
+            head_width: width / heads,
+            inner: self.size("intermediate_size")?,
+            token_types: self.optional_size("type_vocab_size")?.unwrap_or(2),
+            position: Positions::Learned,
+            norm: Norm::Layer,
+            norm_place: NormPlace::After,
+            epsilon: self.number("layer_norm_eps", 1e-12)?,
+            query_key_norm: false,
+            activation: self.activation("hidden_act", "gelu")?,
+            feed_forward: FeedForward::Plain,
+            biases: Biases { query_key_value: true, attention_output: true, feed_forward: true },
+            // Its heads, if any, are no part of the network here.
+            tied_output: true,
+            causal: false,
+            windows: vec![None; blocks],
+        })
+    }
+
+    fn check(&self, architecture: Architecture) -> Result<Architecture> {
+        architecture.check().map_err(|problem| self.refuse(problem, "take the file as it was published"))?;
+        Ok(architecture)
+    }
+
+    /// Windows of all blocks. Qwen gives one to the blocks after the first `max_window_layers`; newer files list the blocks' kinds.
+    fn windows(&self, family: Family, blocks: usize) -> Result<Vec<Option<usize>>> {
+        let window = self.optional_size("sliding_window")?;
+        let is_used = match family {
+            Family::Mistral => true,
+            Family::Qwen2 | Family::Qwen3 => self.flag("use_sliding_window", Flag::Off)?,
+            _ => false,
+        };
+        let window = window.filter(|_| is_used);
+        let Some(kinds) = self.get("layer_types") else {
+            let full =
+                self.settings.get("max_window_layers").and_then(Value::as_u64).filter(|_| family != Family::Mistral);
+            let full = full.map_or(0, |full| usize::try_from(full).unwrap_or(usize::MAX));
+            return Ok((0..blocks).map(|block| window.filter(|_| block >= full)).collect());
+        };
+        let kinds = kinds.as_array().filter(|kinds| kinds.len() == blocks);
+        let kinds =
+            kinds.ok_or_else(|| self.wrong("layer_types", "one kind for each block", &self.settings["layer_types"]))?;
+        let window_of = |kind: &Value| match kind.as_str() {
+            Some("full_attention") => Ok(None),
+            Some("sliding_attention") if window.is_some() => Ok(window),
+            _ => Err(self.unsupported("layer_types", kind)),
+        };
+        kinds.iter().map(window_of).collect()
+    }
+
+    /// Rotary positions: `rope_parameters` of transformers 5, `rope_theta` and `rope_scaling` before.
+    fn rotary(&self) -> Result<Positions> {
+        let empty = Map::new();
+        let key = if self.get("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
+        let scaling = match self.get(key) {
+            None => &empty,
+            Some(value) => value.as_object().ok_or_else(|| self.wrong(key, "an object", value))?,
+        };
+        let base =
+            number(self.settings.get("rope_theta"), 10_000.0).and_then(|base| number(scaling.get("rope_theta"), base));
+        let base =
+            base.ok_or_else(|| self.wrong(key, "a positive number `rope_theta`", &Value::Object(scaling.clone())))?;
+        let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Value::as_str);
+        let field = |name: &str| {
+            let value = scaling.get(name).and_then(|value| number(Some(value), 1.0));
+            value.ok_or_else(|| {
+                self.refuse(format!("needs a positive number `{name}` in `{key}`"), "take the file as it was published")
+            })
+        };
+        let scaling = match kind.unwrap_or("default") {
+            "default" => RotaryScaling::None,
+            "linear" => RotaryScaling::Linear { factor: field("factor")? },
+            "llama3" => RotaryScaling::Llama3 {
+                factor: field("factor")?,
+                low: field("low_freq_factor")?,
+                high: field("high_freq_factor")?,
+                original_positions: field("original_max_position_embeddings")?,
+            },
+            other => return Err(self.unsupported(&format!("{key}.rope_type"), &Value::from(other))),
+        };
+        Ok(Positions::Rotary { base, scaling })
+    }
+}
+
+/// Value of a setting that is not there.
+#[derive(Clone, Copy, PartialEq)]
+enum Flag {
+    On,
+    Off,
+}
+
+/// A positive number, or the usual one where there is none.
+fn number(value: Option<&Value>, usual: f64) -> Option<f64> {
+    match value {
+        None | Some(Value::Null) => Some(usual),
+        Some(value) => value.as_f64().filter(|number| number.is_finite() && *number > 0.0),
+    }
+}

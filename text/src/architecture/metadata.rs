@@ -1,0 +1,189 @@
+//! Reads the network from the metadata of a GGUF file.
+
+use manyhands_engine::shown;
+
+use super::{
+    Activation, Architecture, Biases, Family, FeedForward, MOST_BLOCKS, Norm, NormPlace, Positions, RotaryScaling,
+};
+use crate::encoding::Encoding;
+use crate::gguf::Gguf;
+use crate::{Error, Result};
+
+/// Factors of rotary frequencies, which the converter computes for Llama 3.1.
+pub(crate) const ROTARY_FACTORS: &str = "rope_freqs.weight";
+
+/// Keys behind the architecture's name that change the result and that no model here has.
+const REFUSED: [&str; 9] = [
+    "expert_count",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "attention.scale",
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "embedding_scale",
+    "residual_scale",
+    "logit_scale",
+];
+
+impl Architecture {
+    /// Reads the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// If it lacks a value, or describes a network that is not known here.
+    pub fn from_gguf(file: &Gguf) -> Result<Self> {
+        let name = file.text("general.architecture")?.unwrap_or_default();
+        let family = match name {
+            "llama" => Family::Llama,
+            "qwen2" => Family::Qwen2,
+            "qwen3" => Family::Qwen3,
+            "gpt2" => Family::Gpt2,
+            "bert" => Family::Bert,
+            other => {
+                let problem =
+                    format!("needs the architecture llama, qwen2, qwen3, gpt2 or bert, but is `{}`", shown(other));
+                return Err(Error::checkpoint(
+                    format!("`{}`", shown(file.path())),
+                    problem,
+                    "take a model of one of these families",
+                ));
+            }
+        };
+        let keys = Keys { file, name, family };
+        keys.refuse_unknown()?;
+        let architecture = keys.read()?;
+        architecture.check().map_err(|problem| file.refuse(problem))?;
+        Ok(architecture)
+    }
+}
+
+struct Keys<'a> {
+    file: &'a Gguf,
+    name: &'a str,
+    family: Family,
+}
+
+impl Keys<'_> {
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.name)
+    }
+
+    fn size(&self, key: &str) -> Result<usize> {
+        let key = self.key(key);
+        self.file
+            .size(&key)?
+            .filter(|size| *size > 0)
+            .ok_or_else(|| self.file.refuse(format!("needs a positive number under `{key}`")))
+    }
+
+    fn optional_size(&self, key: &str) -> Result<Option<usize>> {
+        self.file.size(&self.key(key))
+    }
+
+    fn refuse_unknown(&self) -> Result<()> {
+        for key in REFUSED.map(|key| self.key(key)) {
+            if self.file.size(&key).ok().flatten() != Some(0) && self.file.metadata().contains_key(&key) {
+                let problem = format!("sets `{key}`, which is not supported");
+                let help = "take another model: without this setting its results would be wrong";
+                return Err(Error::checkpoint(format!("`{}`", shown(self.file.path())), problem, help));
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.file.tensors().contains_key(tensor)
+    }
+
+    fn read(&self) -> Result<Architecture> {
+        let (width, heads, blocks) =
+            (self.size("embedding_length")?, self.size("attention.head_count")?, self.size("block_count")?);
+        let head_width = self.optional_size("attention.key_length")?.unwrap_or(width / heads);
+        let is_old = matches!(self.family, Family::Gpt2 | Family::Bert);
+        let epsilon =
+            self.key(if is_old { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" });
+        // The first block tells of all.
+        let has_bias = |tensor: &str| is_old || self.has(&format!("blk.0.{tensor}.bias"));
+        let window = self.optional_size("attention.sliding_window")?.filter(|window| *window > 0);
+        if window.is_some() && matches!(self.family, Family::Qwen2 | Family::Qwen3) {
+            return Err(self.file.refuse("sets a window without the blocks that have it"));
+        }
+        Ok(Architecture {
+            family: self.family,
+            vocabulary: self.vocabulary()?,
+            positions: self.size("context_length")?,
+            width,
+            blocks,
+            heads,
+            key_heads: self.optional_size("attention.head_count_kv")?.unwrap_or(heads),
+            head_width,
+            inner: self.size("feed_forward_length")?,
+            token_types: self.token_types(),
+            position: if is_old { Positions::Learned } else { self.rotary(head_width)? },
+            norm: if is_old { Norm::Layer } else { Norm::Rms },
+            norm_place: if self.family == Family::Bert { NormPlace::After } else { NormPlace::Before },
+            epsilon: self.file.float(&epsilon)?.ok_or_else(|| self.file.refuse(format!("lacks `{epsilon}`")))?,
+            query_key_norm: self.family == Family::Qwen3,
+            activation: match self.family {
+                Family::Gpt2 => Activation::GeluTanh,
+                Family::Bert => Activation::Gelu,
+                _ => Activation::Silu,
+            },
+            feed_forward: if is_old { FeedForward::Plain } else { FeedForward::Gated },
+            biases: Biases {
+                query_key_value: has_bias("attn_q"),
+                attention_output: has_bias("attn_output"),
+                feed_forward: has_bias("ffn_up"),
+            },
+            tied_output: !self.has("output.weight"),
+            causal: self.family != Family::Bert,
+            windows: vec![window; blocks.min(MOST_BLOCKS)],
+        })
+    }
+
+    fn vocabulary(&self) -> Result<usize> {
+        let embedding = self.file.tensors().get("token_embd.weight").and_then(|tensor| tensor.shape.first());
+        embedding.copied().ok_or_else(|| self.file.refuse("lacks the tensor `token_embd.weight`"))
+    }
+
+    fn token_types(&self) -> usize {
+        self.file.tensors().get("token_types.weight").and_then(|tensor| tensor.shape.first()).copied().unwrap_or(0)
+    }
+
+    fn rotary(&self, head_width: usize) -> Result<Positions> {
+        let base = self.file.float(&self.key("rope.freq_base"))?.unwrap_or(10_000.0);
+        if self.optional_size("rope.dimension_count")?.is_some_and(|rotated| rotated != head_width) {
+            return Err(self
+                .file
+                .refuse(format!("needs to rotate all {head_width} elements of a head, but rotates a part")));
+        }
+        if self.optional_size("attention.value_length")?.is_some_and(|values| values != head_width) {
+            return Err(self.file.refuse(format!("needs values of {head_width} elements a head, as its keys")));
+        }
+        let kind = self.file.text(&self.key("rope.scaling.type"))?.unwrap_or("none");
+        let scaling = match kind {
+            _ if self.has(ROTARY_FACTORS) => RotaryScaling::Factors(self.factors(head_width)?),
+            "none" => RotaryScaling::None,
+            "linear" => {
+                let factor = self.file.float(&self.key("rope.scaling.factor"))?.filter(|factor| *factor > 0.0);
+                RotaryScaling::Linear {
+                    factor: factor.ok_or_else(|| self.file.refuse("lacks the factor of its rotary scaling"))?,
+                }
+            }
+            other => {
+                return Err(self
+                    .file
+                    .refuse(format!("scales rotary positions by `{}`, which is not supported", shown(other))));
+            }
+        };
+        Ok(Positions::Rotary { base, scaling })
+    }
+
+    fn factors(&self, head_width: usize) -> Result<Vec<f32>> {
+        let place = &self.file.tensors()[ROTARY_FACTORS];
+        if place.encoding != Encoding::F32 || place.shape != [head_width / 2] {
+            let problem = format!("needs {} floats in `{ROTARY_FACTORS}`, but has {:?}", head_width / 2, place.shape);
+            return Err(self.file.refuse(problem));
+        }
+        Ok(place.encoding.unpack(&self.file.read(place)?))
+    }
+}

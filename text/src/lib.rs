@@ -1,0 +1,26 @@
+//! Language models as others publish them: GGUF files, Hugging Face folders, tokenizers, chat templates, and texts to train on.
+//!
+//! **Unstable.** The command and the Python package share these parts. Users of the library `manyhands` don't build them.
+//!
+//! Every file may come from a stranger. Counts, lengths and offsets are compared with the file before memory is taken for them, and
+//! what this package can't honour is refused by its name.
+
+// Files: `encoding.rs`: numbers and packed blocks; `place.rs`: places of tensors in files; `gguf/`: GGUF files; `folder.rs`: Hugging Face
+// folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
+// `model.rs`: a model's files.
+
+pub mod architecture;
+pub mod encoding;
+pub mod folder;
+pub mod gguf;
+mod layout;
+mod model;
+mod place;
+mod tensor;
+
+pub use architecture::Architecture;
+pub use encoding::Encoding;
+pub use manyhands_engine::{Error, ErrorKind, Result};
+pub use model::ModelFiles;
+pub use place::TensorPlace;
+pub use tensor::Tensor;

@@ -1,0 +1,12 @@
+//! Files of language models are read as transformers, tokenizers and gguf read them. Golden values are those of `scripts/text_golden.py`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails loudly")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, by the clock of the system")]
+
+mod blocks;
+mod damaged;
+#[path = "../../../tests/common/fuzz.rs"]
+mod fuzz;
+mod fuzzed;
+mod golden;
+mod models;

@@ -1,0 +1,100 @@
+//! Each model has the network and the tensors that transformers finds in it, from its folder and from its GGUF file.
+
+use manyhands_text::architecture::{Architecture, Positions, RotaryScaling};
+use manyhands_text::{Encoding, ModelFiles, Tensor};
+
+use super::golden;
+
+fn open(name: &str) -> ModelFiles {
+    ModelFiles::open(&golden::path(name)).unwrap()
+}
+
+/// The sum of `summed` in `scripts/text_golden.py`: any change of the order changes it.
+fn sum(values: &[f32]) -> f64 {
+    values.iter().zip((1..=97).cycle()).map(|(value, factor)| f64::from(*value) * f64::from(factor)).sum()
+}
+
+fn check_tensors(model: &ModelFiles, golden: &serde_json::Value, name: &str) {
+    let golden = golden["tensors"].as_object().unwrap();
+    let tensors: Vec<Tensor> = model.tensors().map(Result::unwrap).collect();
+    assert_eq!(tensors.len(), golden.len(), "{name}");
+    assert!(model.shapes().eq(tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice()))));
+    for tensor in tensors {
+        let known = &golden[&tensor.name];
+        assert_eq!(serde_json::json!(tensor.shape), known["shape"], "{name}: {}", tensor.name);
+        let (sum, known) = (sum(&tensor.values()), known["sum"].as_f64().unwrap());
+        assert!((sum - known).abs() <= 1e-9 * known.abs().max(1.0), "{name}: {}: {sum} is not {known}", tensor.name);
+        assert_eq!(model.tensor(&tensor.name).unwrap(), tensor);
+    }
+}
+
+#[test]
+fn folders_have_the_tensors_of_transformers() {
+    for name in golden::FOLDERS {
+        check_tensors(&open(name), &golden::of(name), name);
+    }
+}
+
+/// The GGUF file has the folder's numbers, since both keep 16 bits: the converter's permutation of `llama` is undone.
+#[test]
+fn gguf_files_have_the_tensors_of_their_folders() {
+    for name in golden::GGUF_FILES {
+        let (file, folder) = (open(&format!("{name}.gguf")), open(name));
+        let stored = file.gguf().unwrap();
+        assert!(stored.tensors().values().any(|tensor| tensor.encoding == Encoding::F16), "{name}");
+        assert!(file.shapes().eq(folder.shapes()));
+        for (one, other) in file.tensors().zip(folder.tensors()) {
+            let (one, other) = (one.unwrap(), other.unwrap());
+            // F16 keeps fewer of the smallest numbers than BF16.
+            let is_near = one.values().iter().zip(other.values()).all(|(one, other)| (one - other).abs() <= 1e-7);
+            assert!(is_near, "{name}: {}", one.name);
+        }
+    }
+}
+
+#[test]
+fn folder_and_gguf_file_describe_one_network() {
+    for name in golden::GGUF_FILES {
+        let [file, folder] = [format!("{name}.gguf"), name.to_owned()].map(|name| open(&name).architecture().clone());
+        let position = folder.position.clone();
+        assert!((file.epsilon - folder.epsilon).abs() < 1e-12);
+        assert_eq!(Architecture { position, epsilon: folder.epsilon, ..file }, folder, "{name}");
+    }
+    let llama = open("llama.gguf");
+    let Positions::Rotary { base, scaling } = &llama.architecture().position else { panic!("llama rotates") };
+    assert!(*base == 500_000.0 && matches!(scaling, RotaryScaling::Factors(factors) if factors.len() == 4));
+}
+
+#[test]
+fn rotary_frequencies_are_those_of_transformers() {
+    let files = golden::GGUF_FILES.map(|name| format!("{name}.gguf"));
+    for name in golden::FOLDERS.into_iter().chain(files.iter().map(String::as_str)) {
+        let golden = &golden::of(name.trim_end_matches(".gguf"))["inverse_frequencies"];
+        let frequencies = open(name).architecture().rotary_frequencies();
+        let golden = if golden.is_null() { Vec::new() } else { golden::numbers(golden) };
+        assert_eq!(frequencies.len(), golden.len(), "{name}");
+        for (frequency, golden) in frequencies.iter().zip(golden) {
+            assert!((frequency - golden).abs() <= 2e-7 * golden, "{name}: {frequency} is not {golden}");
+        }
+    }
+}
+
+#[test]
+fn windows_and_biases_are_those_of_the_family() {
+    let of = |name: &str| open(name).architecture().clone();
+    assert_eq!(of("mistral").windows, [Some(16); 2]);
+    assert_eq!(of("qwen2").windows, [None, Some(16)]);
+    assert_eq!(of("qwen3").windows, [None; 2]);
+    assert!(of("qwen2").biases.query_key_value && !of("qwen2").biases.attention_output);
+    assert!(of("smollm").biases.attention_output && !of("smollm").biases.feed_forward);
+    assert!(of("qwen3").query_key_norm && of("qwen3").head_width == 16 && of("qwen3").tied_output);
+    assert!(!of("bert").causal && of("bert").token_types == 2);
+}
+
+#[test]
+fn kernels_turn_into_the_order_of_keras() {
+    let tensor = Tensor::from_values("blocks.0.feed_forward.up.kernel", [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(tensor.in_keras_order(), (vec![3, 2], vec![1.0, 4.0, 2.0, 5.0, 3.0, 6.0]));
+    let table = Tensor::from_values("embedding.embeddings", [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(table.in_keras_order(), (vec![2, 3], table.values()));
+}
