@@ -7,9 +7,10 @@
 
 // Files: `encoding.rs`: numbers and packed blocks; `place.rs`: places of tensors in files; `gguf/`: GGUF files; `folder.rs`: Hugging Face
 // folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
-// `model.rs`: a model's files.
+// `model.rs`: a model's files; `tokenizer/`: tokenizers; `chat.rs`: chat templates.
 
 pub mod architecture;
+pub mod chat;
 pub mod encoding;
 pub mod folder;
 pub mod gguf;
@@ -17,10 +18,13 @@ mod layout;
 mod model;
 mod place;
 mod tensor;
+pub mod tokenizer;
 
 pub use architecture::Architecture;
+pub use chat::ChatTemplate;
 pub use encoding::Encoding;
 pub use manyhands_engine::{Error, ErrorKind, Result};
 pub use model::ModelFiles;
 pub use place::TensorPlace;
 pub use tensor::Tensor;
+pub use tokenizer::Tokenizer;

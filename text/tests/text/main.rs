@@ -4,9 +4,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, by the clock of the system")]
 
 mod blocks;
+mod chats;
 mod damaged;
 #[path = "../../../tests/common/fuzz.rs"]
 mod fuzz;
 mod fuzzed;
 mod golden;
 mod models;
+mod tokens;

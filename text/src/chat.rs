@@ -1,0 +1,216 @@
+//! Chat templates: messages to the text that a model was trained on, as transformers renders them.
+
+use std::path::Path;
+
+use jiff::Zoned;
+use jiff::fmt::strtime;
+use manyhands_engine::{files, shown};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::{Environment, ErrorKind, State};
+use serde::Serialize;
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+
+use crate::model::ModelFiles;
+use crate::tokenizer::{Tokenizer, optional_json};
+use crate::{Error, Result};
+
+/// Steps of a template: a conversation of a thousand messages takes some ten thousand.
+const MOST_STEPS: u64 = 10_000_000;
+const NAME: &str = "chat template";
+
+/// The end of a rendered conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The last message is the last.
+    Closed,
+    /// The head of an answer follows, which the model is to write.
+    Answer,
+}
+
+/// A chat template.
+///
+/// It is the Jinja that transformers gives to templates: `raise_exception`, `strftime_now`, `tojson` without HTML, loop controls, methods of
+/// Python's strings and dicts, no whitespace after blocks. `{% generation %}` is taken for a block without effect.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    named: Vec<(String, Value)>,
+}
+
+impl ChatTemplate {
+    /// The template of a model, if it has one: `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`, or
+    /// `tokenizer.chat_template` of a GGUF file.
+    ///
+    /// # Errors
+    /// If it is no template that can be read.
+    pub fn of(model: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Self>> {
+        let source = match (model.gguf(), model.folder()) {
+            (Some(file), _) => file.text("tokenizer.chat_template")?.map(ToOwned::to_owned),
+            (None, Some(folder)) => in_folder(folder.path())?,
+            (None, None) => None,
+        };
+        source.map(|source| Self::new(&source, tokenizer)).transpose()
+    }
+
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// If its syntax is wrong.
+    pub fn new(source: &str, tokenizer: &Tokenizer) -> Result<Self> {
+        let mut environment = Environment::new();
+        let refuse = |error: minijinja::Error| {
+            let problem = format!("needs to be a Jinja template, but {}", told(&error));
+            Error::checkpoint("the chat template", problem, "take the model's files as they were published")
+        };
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(refuse)?);
+        environment.set_fuel(Some(MOST_STEPS));
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_formatter(|out, state, value| minijinja::escape_formatter(out, state, &as_in_python(value)));
+        environment.add_filter("tojson", to_json);
+        environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+        });
+        environment.add_function("strftime_now", |format: String| {
+            strtime::format(format, &Zoned::now())
+                .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, error.to_string()))
+        });
+        environment.add_template_owned(NAME, without_generation(source)).map_err(refuse)?;
+        let named = tokenizer.named().iter().map(|(name, token)| (name.clone(), token.into())).collect();
+        Ok(Self { environment, named })
+    }
+
+    /// The text of a conversation: a list of messages, and the tools that they may call, or none.
+    ///
+    /// Keys of a message whose value is null are left out, as transformers leaves them out.
+    ///
+    /// # Errors
+    /// If the template refuses the messages, or takes too many steps.
+    pub fn render(&self, messages: &[Value], tools: Option<&Value>, ending: Ending) -> Result<String> {
+        let messages: Value = messages.iter().map(without_nulls).collect();
+        let own = [
+            ("messages".to_owned(), messages),
+            ("tools".to_owned(), tools.cloned().unwrap_or(Value::from(()))),
+            ("documents".to_owned(), Value::from(())),
+            ("add_generation_prompt".to_owned(), Value::from(ending == Ending::Answer)),
+        ];
+        let context = Value::from_pairs(self.named.iter().cloned().chain(own));
+        let rendered = self.environment.get_template(NAME).and_then(|template| template.render(context));
+        rendered.map_err(|error| {
+            let problem = format!("can't render the messages: {}", told(&error));
+            Error::data(
+                "the chat template",
+                problem,
+                "give messages in the order and with the fields that the model knows",
+            )
+        })
+    }
+}
+
+fn in_folder(folder: &Path) -> Result<Option<String>> {
+    let path = folder.join("chat_template.jinja");
+    if path.exists() {
+        return files::read_text(&path).map(Some);
+    }
+    let config = optional_json(&folder.join("tokenizer_config.json"))?;
+    let template = config.get("chat_template");
+    let text = template.and_then(|template| template.as_str().or_else(|| usual_of(template.as_array()?)));
+    Ok(text.map(ToOwned::to_owned))
+}
+
+/// The usual one of several templates.
+fn usual_of(list: &[serde_json::Value]) -> Option<&str> {
+    let is_usual = |one: &&serde_json::Value| one.get("name").and_then(|name| name.as_str()) == Some("default");
+    list.iter().find(is_usual)?.get("template")?.as_str()
+}
+
+/// The problem, with its line, as the template's author knows it.
+fn told(error: &minijinja::Error) -> String {
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), ToOwned::to_owned);
+    match error.line() {
+        Some(line) => format!("{} (line {line} of the template)", shown(&detail)),
+        None => shown(&detail).to_string(),
+    }
+}
+
+/// `{% generation %}`, which marks answers for transformers, as a condition that is always met.
+fn without_generation(source: &str) -> String {
+    let mut parts = source.split("{%");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (tag, rest) = part.split_once("%}").unwrap_or((part, ""));
+        let new = match tag.trim_matches(['-', '+', ' ', '\n']) {
+            "generation" => tag.replace("generation", "if true"),
+            "endgeneration" => tag.replace("endgeneration", "endif"),
+            _ => tag.to_owned(),
+        };
+        text.push_str("{%");
+        text.push_str(&new);
+        if tag.len() < part.len() {
+            text.push_str("%}");
+            text.push_str(rest);
+        }
+    }
+    text
+}
+
+fn without_nulls(message: &Value) -> Value {
+    let keys = message.try_iter().into_iter().flatten();
+    let pairs = keys.filter_map(|key| message.get_item(&key).ok().map(|value| (key, value)));
+    match message.kind() {
+        ValueKind::Map => Value::from_pairs(pairs.filter(|(_, value)| !value.is_none())),
+        _ => message.clone(),
+    }
+}
+
+/// Values that Python prints in another way than Rust.
+fn as_in_python(value: &Value) -> Value {
+    match value.kind() {
+        ValueKind::Bool => Value::from(if value.is_true() { "True" } else { "False" }),
+        ValueKind::None => Value::from("None"),
+        _ => value.clone(),
+    }
+}
+
+/// `json.dumps` of Python, as transformers gives it to templates.
+fn to_json(_: &State, value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Value, minijinja::Error> {
+    let indent = options.get::<Option<usize>>("indent")?.or(indent);
+    let wrong = |error: String| minijinja::Error::new(ErrorKind::BadSerialization, error);
+    for option in ["separators", "sort_keys"] {
+        if options.get::<Option<Value>>(option)?.is_some_and(|value| value.is_true()) {
+            return Err(wrong(format!("`tojson` takes no `{option}` here")));
+        }
+    }
+    options.get::<Option<bool>>("ensure_ascii")?;
+    options.assert_all_used()?;
+    let mut bytes = Vec::new();
+    let written = match indent {
+        Some(indent) => {
+            let indent = " ".repeat(indent.min(16));
+            let formatter = PrettyFormatter::with_indent(indent.as_bytes());
+            value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter))
+        }
+        None => value.serialize(&mut Serializer::with_formatter(&mut bytes, Spaced)),
+    };
+    written.map_err(|error| wrong(error.to_string()))?;
+    String::from_utf8(bytes).map(Value::from).map_err(|error| wrong(error.to_string()))
+}
+
+/// JSON on one line with a space after each comma and colon, as Python writes it.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+        out.write_all(b": ")
+    }
+}

@@ -1,0 +1,184 @@
+//! The vocabulary of a GGUF file, as the `tokenizer.json` that it was made from.
+
+use std::collections::BTreeMap;
+
+use manyhands_engine::shown;
+use serde_json::{Value as Json, json};
+
+use crate::gguf::{Gguf, Value};
+use crate::{Error, Result};
+
+/// The parts of a tokenizer.
+pub(super) struct Vocabulary {
+    pub(super) json: Json,
+    pub(super) named: BTreeMap<String, String>,
+    pub(super) ends: Vec<u32>,
+}
+
+/// Splits of a text into words, by the names of `tokenizer.ggml.pre`.
+///
+/// **Source**: `convert_hf_to_gguf_update.py` and `llama-vocab.cpp` of llama.cpp, `tokenizer.json` of the models.
+const SPLITS: [&str; 4] = ["gpt-2", "llama-bpe", "qwen2", "smollm"];
+
+/// The words of Llama 3 and Qwen 2, but for the digits in the middle.
+const WORDS: [&str; 2] =
+    [r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|", r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"];
+
+/// Kinds of tokens in `tokenizer.ggml.token_type`.
+const CONTROL: i64 = 3;
+const USER_DEFINED: i64 = 4;
+
+pub(super) fn read(file: &Gguf) -> Result<Vocabulary> {
+    let model = file.text("tokenizer.ggml.model")?.unwrap_or("none");
+    if model != "gpt2" {
+        return Err(unsupported(file, "tokenizer.ggml.model", model, "`gpt2`, a byte-level BPE"));
+    }
+    let split = file.text("tokenizer.ggml.pre")?.unwrap_or("none");
+    if !SPLITS.contains(&split) {
+        return Err(unsupported(file, "tokenizer.ggml.pre", split, &SPLITS.join(", ")));
+    }
+    let tokens = texts(file, "tokenizer.ggml.tokens")?;
+    let id = |key: &str| -> Result<Option<(u32, &str)>> {
+        let Some(id) = file.size(&format!("tokenizer.ggml.{key}"))? else { return Ok(None) };
+        let token = tokens.get(id).and_then(|token| Some((u32::try_from(id).ok()?, *token)));
+        token
+            .map(Some)
+            .ok_or_else(|| file.refuse(format!("needs a token of its vocabulary under `{key}`, but has {id}")))
+    };
+    let mut named = BTreeMap::new();
+    for (key, name) in [
+        ("bos_token_id", "bos_token"),
+        ("eos_token_id", "eos_token"),
+        ("unknown_token_id", "unk_token"),
+        ("padding_token_id", "pad_token"),
+    ] {
+        named.extend(id(key)?.map(|(_, token)| (name.to_owned(), token.to_owned())));
+    }
+    let mut ends = Vec::new();
+    for key in ["eos_token_id", "eot_token_id"] {
+        ends.extend(id(key)?.map(|(end, _)| end));
+    }
+    // llama.cpp adds it for the words of Llama 3 where nothing is said.
+    let begin = file.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(split == "llama-bpe");
+    let end = file.flag("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+    let begin = if begin { id("bos_token_id")? } else { None };
+    let end = if end { id("eos_token_id")? } else { None };
+    let json = json!({
+        "version": "1.0",
+        "added_tokens": added(file, &tokens)?,
+        "normalizer": if split == "qwen2" { json!({"type": "NFC"}) } else { Json::Null },
+        "pre_tokenizer": pre_tokenizer(split),
+        "post_processor": post_processor(begin, end),
+        "decoder": byte_level(Bytes::Alone),
+        "model": {
+            "type": "BPE",
+            "ignore_merges": split == "llama-bpe",
+            "vocab": tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), json!(id))).collect::<serde_json::Map<_, _>>(),
+            "merges": merges(file)?,
+        },
+    });
+    Ok(Vocabulary { json, named, ends })
+}
+
+fn unsupported(file: &Gguf, key: &str, found: &str, needed: &str) -> Error {
+    let problem = format!("needs {needed} under `{key}`, but has `{}`", shown(found));
+    Error::checkpoint(
+        format!("`{}`", shown(file.path())),
+        problem,
+        "take the model as a Hugging Face folder with a `tokenizer.json`",
+    )
+}
+
+fn texts<'a>(file: &'a Gguf, key: &str) -> Result<Vec<&'a str>> {
+    let values = file.array(key)?.ok_or_else(|| file.refuse(format!("lacks `{key}`")))?;
+    let text = |value: &'a Value| match value {
+        Value::Text(text) => Ok(text.as_str()),
+        other => Err(file.refuse(format!("needs texts in `{key}`, but has {}", other.kind()))),
+    };
+    values.iter().map(text).collect()
+}
+
+/// Pairs of pieces that are joined, the first first.
+fn merges(file: &Gguf) -> Result<Vec<[&str; 2]>> {
+    let pairs = texts(file, "tokenizer.ggml.merges")?.into_iter();
+    pairs
+        .map(|merge| {
+            let pair = merge.split_once(' ').map(|(left, right)| [left, right]);
+            pair.ok_or_else(|| {
+                file.refuse(format!("needs pairs in `tokenizer.ggml.merges`, but has `{}`", shown(merge)))
+            })
+        })
+        .collect()
+}
+
+/// Tokens that are cut out of a text before all else.
+fn added(file: &Gguf, tokens: &[&str]) -> Result<Vec<Json>> {
+    let kinds = file.array("tokenizer.ggml.token_type")?.unwrap_or_default();
+    if !kinds.is_empty() && kinds.len() != tokens.len() {
+        let problem = format!("needs a kind for each of {} tokens, but has {}", tokens.len(), kinds.len());
+        return Err(file.refuse(problem));
+    }
+    let kind = |value: &Value| match value {
+        Value::Signed(kind) => Some(*kind),
+        Value::Unsigned(kind) => i64::try_from(*kind).ok(),
+        _ => None,
+    };
+    let kinds = kinds.iter().map(kind).zip(tokens).enumerate();
+    let added = kinds.filter(|(_, (kind, _))| matches!(kind, Some(CONTROL | USER_DEFINED)));
+    let token = |(id, (kind, token)): (usize, (Option<i64>, &&str))| {
+        json!({
+            "id": id, "content": token, "special": kind == Some(CONTROL),
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        })
+    };
+    Ok(added.map(token).collect())
+}
+
+/// Whether bytes alone are turned into letters, or the text is split into the words of GPT-2 before.
+#[derive(Clone, Copy, PartialEq)]
+enum Bytes {
+    Alone,
+    OfWords,
+}
+
+fn byte_level(bytes: Bytes) -> Json {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": bytes == Bytes::OfWords})
+}
+
+fn pre_tokenizer(split: &str) -> Json {
+    let words = |digits: &str| {
+        let pattern = [WORDS[0], digits, WORDS[1]].concat();
+        let split = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+        json!({"type": "Sequence", "pretokenizers": [split, byte_level(Bytes::Alone)]})
+    };
+    match split {
+        "llama-bpe" => words(r"\p{N}{1,3}"),
+        "qwen2" => words(r"\p{N}"),
+        "smollm" => {
+            json!({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, byte_level(Bytes::OfWords)]})
+        }
+        _ => byte_level(Bytes::OfWords),
+    }
+}
+
+fn post_processor(begin: Option<(u32, &str)>, end: Option<(u32, &str)>) -> Json {
+    if begin.is_none() && end.is_none() {
+        return Json::Null;
+    }
+    let special = |token: &(u32, &str)| json!({"SpecialToken": {"id": token.1, "type_id": 0}});
+    let around = |sequence: &str| {
+        let text = json!({"Sequence": {"id": sequence, "type_id": 0}});
+        begin.iter().map(special).chain([text]).chain(end.iter().map(special)).collect::<Vec<_>>()
+    };
+    let known = begin
+        .iter()
+        .chain(end.iter())
+        .map(|(id, token)| ((*token).to_owned(), json!({"id": token, "ids": [id], "tokens": [token]})));
+    let pair = [around("A"), around("B")].concat();
+    json!({
+        "type": "TemplateProcessing",
+        "single": around("A"),
+        "pair": pair,
+        "special_tokens": known.collect::<serde_json::Map<_, _>>(),
+    })
+}

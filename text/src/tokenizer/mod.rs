@@ -1,0 +1,185 @@
+//! Tokenizers: texts to tokens and back, as transformers does.
+
+// Files: `from_gguf.rs`: the vocabulary of a GGUF file as a `tokenizer.json`.
+
+mod from_gguf;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use manyhands_engine::{files, shown};
+use serde_json::Value;
+
+use crate::gguf::Gguf;
+use crate::model::ModelFiles;
+use crate::{Error, Result};
+
+/// Special tokens around a text, such as that of its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Around {
+    /// The tokens that the tokenizer adds to a text.
+    Added,
+    /// None: the text has them already, as a chat template writes them.
+    None,
+}
+
+/// Tokens of a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Numbers of the tokens.
+    pub ids: Vec<u32>,
+    /// For each token, the first byte of the text that it stands for. Special tokens around the text have that of their neighbour.
+    pub begins: Vec<usize>,
+}
+
+/// A tokenizer, with its special tokens.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    /// `tokenizer.json`.
+    json: String,
+    inner: tokenizers::Tokenizer,
+    named: BTreeMap<String, String>,
+    ends: Vec<u32>,
+}
+
+/// Names of special tokens, as chat templates know them.
+const NAMES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+impl Tokenizer {
+    /// The tokenizer of a model.
+    ///
+    /// # Errors
+    /// If its files lack one, it is damaged, or of a kind that is not known here.
+    pub fn of(model: &ModelFiles) -> Result<Self> {
+        match (model.gguf(), model.folder()) {
+            (Some(file), _) => Self::from_gguf(file),
+            (None, folder) => Self::from_folder(folder.map_or(Path::new("."), |folder| folder.path())),
+        }
+    }
+
+    /// Reads `tokenizer.json` of a folder, and its special tokens from `tokenizer_config.json` and `generation_config.json`.
+    ///
+    /// Truncation and padding that `tokenizer.json` asks for are left out, as transformers leaves them out unless asked.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged.
+    pub fn from_folder(folder: &Path) -> Result<Self> {
+        let path = folder.join("tokenizer.json");
+        if !path.exists() {
+            let problem = "lacks `tokenizer.json`";
+            let help =
+                "save the tokenizer by `AutoTokenizer.from_pretrained(folder).save_pretrained(folder)` of transformers";
+            return Err(Error::checkpoint(format!("the folder `{}`", shown(folder)), problem, help));
+        }
+        let config = optional_json(&folder.join("tokenizer_config.json"))?;
+        let older = optional_json(&folder.join("special_tokens_map.json"))?;
+        let text = |value: &Value| value.as_str().or_else(|| value.get("content")?.as_str()).map(ToOwned::to_owned);
+        let find = |name: &str| [&config, &older].into_iter().find_map(|file| text(file.get(name)?));
+        let named = NAMES.iter().filter_map(|name| Some(((*name).to_owned(), find(name)?))).collect();
+        let generation = optional_json(&folder.join("generation_config.json"))?;
+        let network = optional_json(&folder.join("config.json"))?;
+        let ends = [&generation, &network].into_iter().flat_map(|file| ids(file.get("eos_token_id")));
+        Self::new(&path, files::read_text(&path)?, named, ends.collect())
+    }
+
+    /// Reads the vocabulary of a GGUF file.
+    ///
+    /// # Errors
+    /// If it lacks one, or has one that is no byte-level BPE, or whose `tokenizer.ggml.pre` is not known here.
+    pub fn from_gguf(file: &Gguf) -> Result<Self> {
+        let vocabulary = from_gguf::read(file)?;
+        Self::new(file.path(), vocabulary.json.to_string(), vocabulary.named, vocabulary.ends)
+    }
+
+    fn new(path: &Path, json: String, named: BTreeMap<String, String>, mut ends: Vec<u32>) -> Result<Self> {
+        let refuse = |error: tokenizers::Error| {
+            let problem = format!("needs to have a tokenizer as Hugging Face's `tokenizers` writes it, but: {error}");
+            Error::checkpoint(format!("`{}`", shown(path)), problem, "take the file as it was published")
+        };
+        let mut inner: tokenizers::Tokenizer = json.parse().map_err(refuse)?;
+        inner.with_truncation(None).map_err(refuse)?.with_padding(None);
+        ends.extend(named.get("eos_token").and_then(|token| inner.token_to_id(token)));
+        ends.sort_unstable();
+        ends.dedup();
+        ends.retain(|end| inner.id_to_token(*end).is_some());
+        Ok(Self { json, inner, named, ends })
+    }
+
+    /// The tokens of a text.
+    ///
+    /// # Errors
+    /// If the tokenizer can't represent it.
+    pub fn encode(&self, text: &str, around: Around) -> Result<Tokens> {
+        let encoded = self.inner.encode(text, around == Around::Added).map_err(|error| {
+            Error::data("the tokenizer", format!("can't represent a text: {error}"), "check the tokenizer's files")
+        })?;
+        let begins = encoded.get_offsets().iter().map(|(begin, _)| *begin).collect();
+        Ok(Tokens { ids: encoded.get_ids().to_vec(), begins })
+    }
+
+    /// The text of tokens, special ones included.
+    ///
+    /// # Errors
+    /// If the tokenizer's decoder fails.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, false).map_err(|error| {
+            Error::data("the tokenizer", format!("can't decode tokens: {error}"), "check the tokenizer's files")
+        })
+    }
+
+    /// Number of tokens, those that were added to the vocabulary included.
+    pub fn vocabulary(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// Number of a token.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Whether a token is special: no text of a user's.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.inner.id_to_token(id).is_some_and(|token| self.inner.get_added_vocabulary().is_special_token(&token))
+    }
+
+    /// Special tokens by their names in chat templates: `bos_token`, `eos_token`, and so on.
+    pub fn named(&self) -> &BTreeMap<String, String> {
+        &self.named
+    }
+
+    /// Tokens that end an answer.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// The token that ends a text.
+    pub fn end(&self) -> Option<u32> {
+        self.named.get("eos_token").and_then(|token| self.id(token)).or_else(|| self.ends.first().copied())
+    }
+
+    /// The tokenizer as the text of a `tokenizer.json`.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+}
+
+/// A JSON file that a folder may lack.
+pub(crate) fn optional_json(path: &Path) -> Result<Value> {
+    if !path.exists() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_str(&files::read_text(path)?).map_err(|error| {
+        let problem = format!("needs to be JSON, but: {error}");
+        Error::checkpoint(format!("`{}`", shown(path)), problem, "take the file as it was published")
+    })
+}
+
+/// One number of a token, or several.
+fn ids(value: Option<&Value>) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Some(Value::Array(values)) => values.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}

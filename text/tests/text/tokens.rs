@@ -1,0 +1,54 @@
+//! Texts are split into the tokens of transformers, by `tokenizer.json` and by the vocabulary of a GGUF file.
+
+use manyhands_text::tokenizer::Around;
+use manyhands_text::{ModelFiles, Tokenizer};
+use serde_json::Value;
+
+use super::golden;
+
+fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect()
+}
+
+/// Compares a tokenizer with golden values: lists of texts with their tokens.
+pub fn check(tokenizer: &Tokenizer, golden: &Value, name: &str) {
+    let cases = golden.as_array().unwrap();
+    assert!(cases.len() >= 10, "{name}");
+    for case in cases {
+        let text = case["text"].as_str().unwrap();
+        let encode = |around| tokenizer.encode(text, around).unwrap();
+        assert_eq!(encode(Around::Added).ids, ids(&case["ids"]), "{name}: {text:?}");
+        let plain = encode(Around::None);
+        assert_eq!(plain.ids, ids(&case["plain"]), "{name}: {text:?}");
+        assert!(
+            plain.begins.is_sorted()
+                && plain.begins.iter().all(|begin| text.get(*begin..).is_some() || !text.is_ascii())
+        );
+        assert_eq!(tokenizer.decode(&plain.ids).unwrap(), case["decoded"].as_str().unwrap(), "{name}: {text:?}");
+    }
+}
+
+#[test]
+fn texts_have_the_tokens_of_transformers() {
+    let files = golden::GGUF_FILES.map(|name| format!("{name}.gguf"));
+    for name in golden::FOLDERS.into_iter().chain(files.iter().map(String::as_str)) {
+        let tokenizer = Tokenizer::of(&ModelFiles::open(&golden::path(name)).unwrap()).unwrap();
+        check(&tokenizer, &golden::of(name.trim_end_matches(".gguf"))["tokens"], name);
+        if name != "bert" {
+            assert_eq!((tokenizer.id("<|im_end|>"), tokenizer.end()), (Some(2), Some(2)), "{name}");
+            assert!(tokenizer.is_special(1) && !tokenizer.is_special(100) && tokenizer.ends().contains(&2));
+            assert_eq!(tokenizer.named()["bos_token"], "<|endoftext|>", "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_or_damaged_tokenizer_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = || Tokenizer::from_folder(folder.path()).unwrap_err().to_string();
+    assert!(refused().contains("lacks `tokenizer.json`"), "{}", refused());
+    for text in ["", "{}", "[1]", "{\"model\": {\"type\": \"BPE\"}}"] {
+        std::fs::write(folder.path().join("tokenizer.json"), text).unwrap();
+        assert!(refused().contains("needs to have a tokenizer as"), "{}", refused());
+    }
+}
