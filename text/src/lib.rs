@@ -7,7 +7,8 @@
 
 // Files: `encoding.rs`: numbers and packed blocks; `place.rs`: places of tensors in files; `gguf/`: GGUF files; `folder.rs`: Hugging Face
 // folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
-// `model.rs`: a model's files; `tokenizer/`: tokenizers; `chat.rs`: chat templates.
+// `model.rs`: a model's files; `tokenizer/`: tokenizers; `chat.rs`: chat templates; `rows.rs`: texts to
+// train on; `packing.rs`: rows of one length.
 
 pub mod architecture;
 pub mod chat;
@@ -16,7 +17,9 @@ pub mod folder;
 pub mod gguf;
 mod layout;
 mod model;
+pub mod packing;
 mod place;
+pub mod rows;
 mod tensor;
 pub mod tokenizer;
 

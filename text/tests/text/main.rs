@@ -10,5 +10,6 @@ mod damaged;
 mod fuzz;
 mod fuzzed;
 mod golden;
+mod lines;
 mod models;
 mod tokens;

@@ -1,0 +1,228 @@
+//! Texts to train on: a JSONL file of conversations, prompts with completions, or plain texts, as tokens with a mask of answers.
+
+use std::path::Path;
+
+use manyhands_engine::{files, shown};
+use minijinja::value::{Value, ValueKind};
+
+use crate::chat::{ChatTemplate, Ending};
+use crate::tokenizer::{Around, Tokenizer, Tokens};
+use crate::{Error, Result};
+
+/// Longest file that is read: its rows are kept as tokens.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Tokens of one text, and the tokens of it that are learned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Numbers of the tokens.
+    pub ids: Vec<u32>,
+    /// For each token, 1 if the model learns to predict it, else 0: answers with the token that ends them, not prompts.
+    pub learned: Vec<u8>,
+}
+
+/// Turns lines of JSON into tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    /// The model's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// The model's chat template: rows of `messages` need one.
+    pub template: Option<&'a ChatTemplate>,
+}
+
+impl Reader<'_> {
+    /// Reads a file of one JSON object a line: `messages` (and perhaps `tools`), `prompt` and `completion`, or `text`. Empty lines
+    /// are left out.
+    ///
+    /// # Errors
+    /// If the file has no rows, or a line is no such object, or the template refuses it: with the line's number.
+    pub fn read(&self, path: &Path) -> Result<Vec<Document>> {
+        let bytes = files::read(path, MOST_BYTES)?;
+        let mut documents = Vec::new();
+        for (line, text) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+            let text = if line == 1 { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
+            if text.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let place = Place { path, line };
+            let row: Value = serde_json::from_slice(text).map_err(|error| place.not_json(&error))?;
+            let mut document = self.document(&row).map_err(|problem| place.refuse(&problem))?;
+            document.line = line;
+            documents.push(document);
+        }
+        if documents.is_empty() {
+            let help = "write one JSON object a line: {\"messages\": […]}, {\"prompt\": …, \"completion\": …} or {\"text\": …}";
+            return Err(Error::data(format!("`{}`", shown(path)), "needs at least one row, but has none", help));
+        }
+        Ok(documents)
+    }
+
+    /// The tokens of a row.
+    fn document(&self, row: &Value) -> Result<Document, Refused> {
+        let field = |name: &str| row.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
+        if row.kind() != ValueKind::Map {
+            return Err(Refused::because("needs to be a JSON object, but is something else"));
+        }
+        let (messages, prompt, completion, text) =
+            (field("messages"), field("prompt"), field("completion"), field("text"));
+        match (messages, prompt, completion, text) {
+            (Some(messages), None, None, None) => self.conversation(&messages, field("tools").as_ref()),
+            (None, Some(prompt), Some(completion), None) => {
+                self.prompted(&as_text("prompt", &prompt)?, &as_text("completion", &completion)?)
+            }
+            (None, None, None, Some(text)) => self.plain(&as_text("text", &text)?),
+            _ => {
+                let found: Vec<String> =
+                    row.try_iter().into_iter().flatten().map(|key| format!("`{}`", shown(&key.to_string()))).collect();
+                let found = if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
+                Err(Refused::because(format!(
+                    "needs `messages`, `prompt` with `completion`, or `text`, and one of them, but has {found}"
+                )))
+            }
+        }
+    }
+
+    /// A text, all of which is learned.
+    fn plain(&self, text: &str) -> Result<Document, Refused> {
+        let mut ids = self.tokenizer.encode(text, Around::Added)?.ids;
+        self.end(&mut ids);
+        Ok(Document { line: 0, learned: vec![1; ids.len()], ids })
+    }
+
+    /// A prompt, and the completion that is learned. Each is split into tokens by itself, as the model sees them later.
+    fn prompted(&self, prompt: &str, completion: &str) -> Result<Document, Refused> {
+        let mut ids = self.tokenizer.encode(prompt, Around::Added)?.ids;
+        // Some tokenizers end each text, also a prompt.
+        while ids.pop_if(|last| Some(*last) == self.tokenizer.end() && !prompt.is_empty()).is_some() {}
+        let prompted = ids.len();
+        ids.extend(self.tokenizer.encode(completion, Around::None)?.ids);
+        self.end(&mut ids);
+        let learned = (0..ids.len()).map(|token| u8::from(token >= prompted)).collect();
+        Ok(Document { line: 0, ids, learned })
+    }
+
+    /// Adds the token that ends a text, unless it is there.
+    fn end(&self, ids: &mut Vec<u32>) {
+        if let Some(end) = self.tokenizer.end().filter(|end| ids.last() != Some(end)) {
+            ids.push(end);
+        }
+    }
+
+    /// A conversation, whose answers are learned.
+    fn conversation(&self, messages: &Value, tools: Option<&Value>) -> Result<Document, Refused> {
+        let template = self.template.ok_or_else(|| Refused {
+            problem: "has `messages`, but the model has no chat template".into(),
+            help: "take a model for chats, or rows with `prompt` and `completion`".into(),
+        })?;
+        let messages = checked(messages)?;
+        let text = template.render(&messages, tools, Ending::Closed)?;
+        let tokens = self.tokenizer.encode(&text, Around::None)?;
+        let mut learned = vec![0; tokens.ids.len()];
+        let mut answers = 0;
+        for (number, _) in messages.iter().enumerate().filter(|(_, message)| role(message) == "assistant") {
+            let begin = template.render(&messages[..number], tools, Ending::Answer)?;
+            let end = template.render(&messages[..=number], tools, Ending::Closed)?;
+            if !end.starts_with(&begin) || !text.starts_with(&end) {
+                let problem = format!(
+                    "has an answer, message {}, that the chat template renders otherwise once messages follow",
+                    number + 1
+                );
+                return Err(Refused {
+                    problem,
+                    help: "give each answer a row of its own, with the messages before it".into(),
+                });
+            }
+            self.learn(&tokens, begin.len()..end.len(), &mut learned);
+            answers += 1;
+        }
+        if answers == 0 {
+            return Err(Refused::because("needs a message with the role `assistant`, but has none"));
+        }
+        Ok(Document { line: 0, ids: tokens.ids, learned })
+    }
+
+    /// Marks the tokens of an answer, up to the token that ends it: line breaks behind it are the template's.
+    fn learn(&self, tokens: &Tokens, answer: std::ops::Range<usize>, learned: &mut [u8]) {
+        let first = tokens.begins.partition_point(|begin| *begin < answer.start);
+        let behind = tokens.begins.partition_point(|begin| *begin < answer.end);
+        let last = (first..behind).rev().find(|token| self.tokenizer.is_special(tokens.ids[*token]));
+        let behind = last.map_or(behind, |last| last + 1);
+        learned[first..behind].fill(1);
+    }
+}
+
+/// A problem of a row, to which its place is added.
+struct Refused {
+    problem: String,
+    help: String,
+}
+
+impl Refused {
+    fn because(problem: impl Into<String>) -> Self {
+        let help = "write {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}, {\"role\": \"assistant\", \"content\": \"…\"}]}, \
+                    {\"prompt\": \"…\", \"completion\": \"…\"} or {\"text\": \"…\"}";
+        Self { problem: problem.into(), help: help.into() }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self {
+            problem: format!("can't be read, since {} {}", error.who(), error.problem()),
+            help: error.help().to_owned(),
+        }
+    }
+}
+
+struct Place<'a> {
+    path: &'a Path,
+    line: usize,
+}
+
+impl Place<'_> {
+    fn who(&self) -> String {
+        format!("line {} of `{}`", self.line, shown(self.path))
+    }
+
+    fn refuse(&self, refused: &Refused) -> Error {
+        Error::data(self.who(), refused.problem.clone(), refused.help.clone())
+    }
+
+    fn not_json(&self, error: &serde_json::Error) -> Error {
+        let text = error.to_string();
+        let cause = text.split(" at line ").next().unwrap_or_default();
+        let problem = format!("needs to be JSON, but at column {}: {cause}", error.column());
+        Error::data(
+            self.who(),
+            problem,
+            "write one JSON object a line, without line breaks in it: \\n stands for one in a text",
+        )
+    }
+}
+
+fn as_text(name: &str, value: &Value) -> Result<String, Refused> {
+    let text = value.as_str().map(ToOwned::to_owned);
+    text.ok_or_else(|| Refused::because(format!("needs a text in `{name}`, but has something else")))
+}
+
+/// The messages of a conversation, each an object with a role.
+fn checked(messages: &Value) -> Result<Vec<Value>, Refused> {
+    let is_list = messages.kind() == ValueKind::Seq;
+    let list: Vec<Value> = messages.try_iter().into_iter().flatten().collect();
+    if !is_list || list.is_empty() {
+        return Err(Refused::because("needs a list of messages in `messages`, but has none"));
+    }
+    match list.iter().position(|message| role(message).is_empty()) {
+        Some(number) => {
+            Err(Refused::because(format!("needs a `role` in each message, but message {} has none", number + 1)))
+        }
+        None => Ok(list),
+    }
+}
+
+/// The role of a message; empty if there is none.
+fn role(message: &Value) -> String {
+    message.get_attr("role").ok().and_then(|role| role.as_str().map(ToOwned::to_owned)).unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! Lines of JSONL become the tokens of transformers with a mask of the answers, or are refused with their number.
+
+use std::path::PathBuf;
+
+use manyhands_text::packing::Packed;
+use manyhands_text::rows::{Document, Reader};
+use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
+
+use super::golden;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+}
+
+impl Fixture {
+    fn of(name: &str) -> Self {
+        let model = ModelFiles::open(&golden::path(name)).unwrap();
+        let tokenizer = Tokenizer::of(&model).unwrap();
+        let template = ChatTemplate::of(&model, &tokenizer).unwrap().unwrap();
+        Self { folder: tempfile::tempdir().unwrap(), tokenizer, template }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader { tokenizer: &self.tokenizer, template: Some(&self.template) }
+    }
+
+    fn write(&self, text: &str) -> PathBuf {
+        let path = self.folder.path().join("chat.jsonl");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn read(&self, text: &str) -> Vec<Document> {
+        self.reader().read(&self.write(text)).unwrap()
+    }
+
+    fn refused(&self, text: &str) -> String {
+        self.reader().read(&self.write(text)).unwrap_err().to_string()
+    }
+
+    /// The text of the tokens that are learned.
+    fn learned(&self, document: &Document) -> String {
+        let ids = document.ids.iter().zip(&document.learned).filter(|(_, learned)| **learned == 1).map(|(id, _)| *id);
+        self.tokenizer.decode(&ids.collect::<Vec<_>>()).unwrap()
+    }
+}
+
+/// Masks of answers, as transformers gives them by `return_assistant_tokens_mask` of a template with `{% generation %}`.
+#[test]
+fn masks_are_those_of_transformers() {
+    let fixture = Fixture::of("smollm");
+    for case in golden::of("smollm")["masks"].as_array().unwrap() {
+        let row = serde_json::json!({"messages": case["messages"]}).to_string();
+        let document = &fixture.read(&row)[0];
+        assert_eq!(serde_json::json!(document.ids), case["ids"], "{row}");
+        assert_eq!(serde_json::json!(document.learned), case["mask"], "{row}");
+    }
+}
+
+#[test]
+fn answers_alone_are_learned() {
+    let fixture = Fixture::of("qwen2");
+    let text = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b c"},{"role":"user","content":"d"},{"role":"assistant","content":"e"}]}
+
+{"prompt": "Say: ", "completion": "hello"}
+{"text": "all of it"}
+"#;
+    let documents = fixture.read(text);
+    assert_eq!(documents.iter().map(|document| document.line).collect::<Vec<_>>(), [1, 3, 4]);
+    let learned: Vec<String> = documents.iter().map(|document| fixture.learned(document)).collect();
+    assert_eq!(learned, ["b c<|im_end|>e<|im_end|>", "hello<|im_end|>", "all of it<|im_end|>"]);
+    assert_eq!(fixture.tokenizer.decode(&documents[1].ids).unwrap(), "Say: hello<|im_end|>");
+    let begun = Fixture::of("llama").read("{\"prompt\": \"a\", \"completion\": \"b\"}");
+    assert_eq!((begun[0].ids[0], begun[0].learned.as_slice()), (0, &[0, 0, 1, 1][..]));
+}
+
+#[test]
+fn broken_lines_are_named() {
+    let fixture = Fixture::of("smollm");
+    let help = "\n  help: ";
+    for (text, message) in [
+        ("", "chat.jsonl` needs at least one row, but has none"),
+        ("\n \n", "needs at least one row"),
+        ("{\"text\": \"a\"}\n{\"text\": ", "line 2 of `"),
+        ("{\"text\": ", "needs to be JSON, but at column"),
+        ("[1]", "needs to be a JSON object"),
+        ("{}", "but has nothing"),
+        (
+            "{\"prompt\": \"a\"}",
+            "needs `messages`, `prompt` with `completion`, or `text`, and one of them, but has `prompt`",
+        ),
+        ("{\"text\": \"a\", \"messages\": []}", "but has `text`, `messages`"),
+        ("{\"text\": 3}", "needs a text in `text`"),
+        ("{\"messages\": 3}", "needs a list of messages"),
+        ("{\"messages\": [{\"content\": \"a\"}]}", "needs a `role` in each message, but message 1 has none"),
+        ("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "needs a message with the role `assistant`"),
+    ] {
+        let error = fixture.refused(text);
+        assert!(error.contains(message) && error.contains(help), "{error}");
+    }
+    let llama = Fixture::of("llama");
+    let error = llama.refused("{\"text\": \"a\"}\n\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}");
+    assert!(error.contains("line 3 of `") && error.contains("roles must alternate"), "{error}");
+    let without = Reader { template: None, ..llama.reader() };
+    let error =
+        without.read(&llama.write("{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}")).unwrap_err();
+    assert!(error.to_string().contains("the model has no chat template"), "{error}");
+}
+
+/// A template that shows earlier answers without their thoughts, as that of Qwen 3.
+#[test]
+fn rewritten_answers_are_refused() {
+    let mut fixture = Fixture::of("smollm");
+    let source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think></think>{% endif %}\
+                  {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    fixture.template = ChatTemplate::new(source, &fixture.tokenizer).unwrap();
+    let single = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+    assert_eq!(fixture.learned(&fixture.read(single)[0]), "<think></think>b<|im_end|>");
+    let error = fixture.refused(
+        &single.replace("]}", r#", {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}"#),
+    );
+    assert!(error.contains("has an answer, message 2, that the chat template renders otherwise"), "{error}");
+}
+
+fn document(line: usize, len: u32) -> Document {
+    let number = u32::try_from(line).unwrap() * 100;
+    Document { line, ids: (number..number + len).collect(), learned: vec![1; len as usize] }
+}
+
+#[test]
+fn short_documents_share_a_row() {
+    let documents = [document(1, 3), document(2, 9), document(3, 5), document(4, 2), document(5, 11), document(6, 8)];
+    let packed = Packed::new(&documents, 8);
+    assert_eq!(
+        (packed.rows(), packed.left_out.count, packed.left_out.first_line, packed.left_out.longest),
+        (3, 2, 2, 11)
+    );
+    assert_eq!(packed.ids[..8], [600, 601, 602, 603, 604, 605, 606, 607]);
+    assert_eq!(packed.ids[8..16], [300, 301, 302, 303, 304, 100, 101, 102]);
+    assert_eq!(packed.ids[16..], [400, 401, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(packed.documents[8..], [1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(packed.positions[8..], [0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(packed.learned[8..], [0, 1, 1, 1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
+    let single = Packed::one_a_row(&documents, 8);
+    assert_eq!((single.rows(), single.left_out), (4, packed.left_out));
+    assert_eq!(single.ids[..4], [100, 101, 102, 0]);
+    assert_eq!(Packed::new(&[], 8).rows(), 0);
+}
