@@ -2,10 +2,11 @@
 
     python3 -m venv target/text-venv
     target/text-venv/bin/pip install -r scripts/text-requirements.txt
+    scripts/fetch-text-models
     target/text-venv/bin/python scripts/text_golden.py
 
 Writes `text/tests/golden/`: packed blocks with their values, and small random models of each family as Hugging Face folder, three of
-them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model.
+them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model, `real.json` that of two real models.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import regex
 import torch
 import transformers
 from gguf import GGMLQuantizationType as Type
@@ -410,6 +412,79 @@ def write_vocabulary(writer: gguf.GGUFWriter, tokenizer: Tokenizer, split: str, 
     writer.add_chat_template(template)
 
 
+def bytes_as_letters() -> dict:
+    """The letter that stands for each byte in a byte-level BPE, as GPT-2 wrote it."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {byte: chr(byte) for byte in plain} | {byte: chr(256 + number) for number, byte in enumerate(others)}
+
+
+def joined(word: str, ranks: dict) -> list:
+    """A word's pieces: again and again the pair of the lowest rank is joined."""
+    pieces = list(word)
+    while len(pieces) > 1:
+        pairs = [ranks.get(pair, len(ranks)) for pair in zip(pieces, pieces[1:])]
+        best = min(pairs)
+        if best == len(ranks):
+            break
+        pair = (pieces[pairs.index(best)], pieces[pairs.index(best) + 1])
+        new, at = [], 0
+        while at < len(pieces):
+            width = 2 if tuple(pieces[at : at + 2]) == pair else 1
+            new.append("".join(pieces[at : at + width]))
+            at += width
+        pieces = new
+    return pieces
+
+
+def smollm2_tokens(reader: gguf.GGUFReader, text: str) -> list:
+    """Tokens of SmolLM2 by the regular expressions of llama.cpp for `smollm`, and byte pairs in plain Python."""
+    tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+    kinds = reader.fields["tokenizer.ggml.token_type"].contents()
+    ids = {token: number for number, token in enumerate(tokens)}
+    ranks = {tuple(merge.split(" ")): rank for rank, merge in enumerate(reader.fields["tokenizer.ggml.merges"].contents())}
+    special = [token for token, kind in zip(tokens, kinds) if kind == gguf.TokenType.CONTROL]
+    letters, found = bytes_as_letters(), []
+    for part in regex.split("(" + "|".join(regex.escape(token) for token in special) + ")", text):
+        if part in special:
+            found.append(ids[part])
+            continue
+        for digits in regex.findall(r"\p{N}|[^\p{N}]+", part):
+            for word in regex.findall(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", digits):
+                found += [ids[piece] for piece in joined("".join(letters[byte] for byte in word.encode()), ranks)]
+    return found
+
+
+def real(models_folder: Path) -> None:
+    """Golden values of the models that `scripts/fetch-text-models` fetches."""
+    reader = gguf.GGUFReader(models_folder / "smollm2.gguf")
+    stored = {tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in reader.tensors}
+    names = {
+        "embedding.embeddings": "token_embd", "norm.scale": "output_norm", "blocks.0.attention.query.kernel": "blk.0.attn_q",
+        "blocks.29.attention.key.kernel": "blk.29.attn_k", "blocks.7.attention.value.kernel": "blk.7.attn_v",
+        "blocks.29.feed_forward.down.kernel": "blk.29.ffn_down",
+    }  # fmt: skip
+    tensors = {}
+    for name, key in names.items():
+        values, heads = stored[f"{key}.weight"], 9 if "query" in name else 3
+        if "query" in name or "key" in name:
+            values = values.reshape(heads, values.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(values.shape)
+        tensors[name] = summed(torch.tensor(values.copy()))
+    smollm2 = {"tensors": tensors, "tokens": []}
+    for text in TRICKY:
+        ids = smollm2_tokens(reader, text)
+        smollm2["tokens"].append({"text": text, "ids": ids, "plain": ids, "decoded": text})
+    bert = transformers.AutoModel.from_pretrained(models_folder / "minilm")
+    fast = transformers.AutoTokenizer.from_pretrained(models_folder / "minilm")
+    minilm = {"tensors": {key: summed(tensor) for key, tensor in bert_tensors(bert).items()}, "tokens": []}
+    for text in TRICKY:
+        plain = fast(text, add_special_tokens=False).input_ids
+        # `clean_up_tokenization_spaces` is no part of the tokenizer's own decoder.
+        decoded = fast.decode(plain, clean_up_tokenization_spaces=False)
+        minilm["tokens"].append({"text": text, "ids": fast(text).input_ids, "plain": plain, "decoded": decoded})
+    (GOLDEN / "real.json").write_text(json.dumps({"smollm2": smollm2, "minilm": minilm}, ensure_ascii=False, indent=1) + "\n")
+
+
 def main() -> None:
     shutil.rmtree(GOLDEN, ignore_errors=True)
     GOLDEN.mkdir(parents=True)
@@ -439,6 +514,8 @@ def main() -> None:
     )
     folder("bert", bert, bert_tensors, word_pieces(), None, torch.float32)
     read_again(llama)
+    models_folder = GOLDEN.parents[2] / "target/text-models"
+    real(models_folder)
 
 
 def read_again(llama) -> None:

@@ -12,4 +12,5 @@ mod fuzzed;
 mod golden;
 mod lines;
 mod models;
+mod real;
 mod tokens;

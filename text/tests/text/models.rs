@@ -3,6 +3,8 @@
 use manyhands_text::architecture::{Architecture, Positions, RotaryScaling};
 use manyhands_text::{Encoding, ModelFiles, Tensor};
 
+use serde_json::Value;
+
 use super::golden;
 
 fn open(name: &str) -> ModelFiles {
@@ -14,16 +16,21 @@ fn sum(values: &[f32]) -> f64 {
     values.iter().zip((1..=97).cycle()).map(|(value, factor)| f64::from(*value) * f64::from(factor)).sum()
 }
 
-fn check_tensors(model: &ModelFiles, golden: &serde_json::Value, name: &str) {
+/// Compares a tensor with its golden shape and sum.
+pub fn check_tensor(tensor: &Tensor, golden: &Value, name: &str) {
+    assert_eq!(serde_json::json!(tensor.shape), golden["shape"], "{name}: {}", tensor.name);
+    let (sum, known) = (sum(&tensor.values()), golden["sum"].as_f64().unwrap());
+    assert!((sum - known).abs() <= 1e-9 * known.abs().max(1.0), "{name}: {}: {sum} is not {known}", tensor.name);
+}
+
+/// Compares all tensors of a model with their golden shapes and sums.
+pub fn check_tensors(model: &ModelFiles, golden: &Value, name: &str) {
     let golden = golden["tensors"].as_object().unwrap();
     let tensors: Vec<Tensor> = model.tensors().map(Result::unwrap).collect();
     assert_eq!(tensors.len(), golden.len(), "{name}");
     assert!(model.shapes().eq(tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice()))));
     for tensor in tensors {
-        let known = &golden[&tensor.name];
-        assert_eq!(serde_json::json!(tensor.shape), known["shape"], "{name}: {}", tensor.name);
-        let (sum, known) = (sum(&tensor.values()), known["sum"].as_f64().unwrap());
-        assert!((sum - known).abs() <= 1e-9 * known.abs().max(1.0), "{name}: {}: {sum} is not {known}", tensor.name);
+        check_tensor(&tensor, &golden[&tensor.name], name);
         assert_eq!(model.tensor(&tensor.name).unwrap(), tensor);
     }
 }
