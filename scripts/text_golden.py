@@ -15,6 +15,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import peft
 import regex
 import torch
 import transformers
@@ -485,6 +486,19 @@ def real(models_folder: Path) -> None:
     (GOLDEN / "real.json").write_text(json.dumps({"smollm2": smollm2, "minilm": minilm}, ensure_ascii=False, indent=1) + "\n")
 
 
+def adapter(model) -> None:
+    """A LoRA adapter as PEFT saves it, with random matrices."""
+    config = peft.LoraConfig(r=2, lora_alpha=6, lora_dropout=0.1, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
+    tuned = peft.get_peft_model(model, config)
+    with torch.no_grad():
+        for name, parameter in tuned.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(torch.randn_like(parameter))
+    tuned.peft_config["default"].base_model_name_or_path = "llama"
+    tuned.save_pretrained(GOLDEN / "adapter")
+    (GOLDEN / "adapter/README.md").unlink()
+
+
 def main() -> None:
     shutil.rmtree(GOLDEN, ignore_errors=True)
     GOLDEN.mkdir(parents=True)
@@ -514,6 +528,7 @@ def main() -> None:
     )
     folder("bert", bert, bert_tensors, word_pieces(), None, torch.float32)
     read_again(llama)
+    adapter(transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "llama", dtype=torch.float32))
     models_folder = GOLDEN.parents[2] / "target/text-models"
     real(models_folder)
 

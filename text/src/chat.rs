@@ -45,12 +45,16 @@ impl ChatTemplate {
     /// # Errors
     /// If it is no template that can be read.
     pub fn of(model: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Self>> {
-        let source = match (model.gguf(), model.folder()) {
-            (Some(file), _) => file.text("tokenizer.chat_template")?.map(ToOwned::to_owned),
-            (None, Some(folder)) => in_folder(folder.path())?,
-            (None, None) => None,
-        };
-        source.map(|source| Self::new(&source, tokenizer)).transpose()
+        Self::source(model)?.map(|source| Self::new(&source, tokenizer)).transpose()
+    }
+
+    /// The text of a model's template, if it has one.
+    pub(crate) fn source(model: &ModelFiles) -> Result<Option<String>> {
+        match (model.gguf(), model.folder()) {
+            (Some(file), _) => Ok(file.text("tokenizer.chat_template")?.map(ToOwned::to_owned)),
+            (None, Some(folder)) => in_folder(folder.path()),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Reads a template.

@@ -99,6 +99,32 @@ impl Encoding {
     }
 }
 
+impl Encoding {
+    /// The bytes of values: `None` where the values are no whole blocks, or this encoding is only read.
+    ///
+    /// Numbers are rounded to the nearest; `Q8_0` as the Python package `gguf` and llama.cpp round.
+    pub fn pack(self, values: &[f32]) -> Option<Vec<u8>> {
+        Some(match self {
+            Self::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
+            Self::Bf16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
+            Self::Q8_0 if values.len().is_multiple_of(SMALL) => {
+                values.chunks_exact(SMALL).flat_map(pack_q8_0).collect()
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn pack_q8_0(values: &[f32]) -> Vec<u8> {
+    let scale = values.iter().fold(0.0_f32, |most, value| most.max(value.abs())) / 127.0;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let mut block = f16::from_f32(scale).to_le_bytes().to_vec();
+    #[allow(clippy::cast_possible_truncation, reason = "the largest is 127")]
+    block.extend(values.iter().map(|value| ((value * inverse).round() as i8).cast_unsigned()));
+    block
+}
+
 fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }

@@ -223,6 +223,12 @@ impl Interleaving {
         let (head, place, half) = (row / self.head_width, row % self.head_width, self.head_width / 2);
         head * self.head_width + 2 * (place % half) + place / half
     }
+
+    /// Row of the model for a row in the file.
+    fn original(self, stored: usize) -> usize {
+        let (head, place, half) = (stored / self.head_width, stored % self.head_width, self.head_width / 2);
+        head * self.head_width + place % 2 * half + place / 2
+    }
 }
 
 impl Planned {
@@ -256,6 +262,17 @@ impl Planned {
             Some(heads) => {
                 let (rows, order) = (self.shape[0], Interleaving::new(self.shape[0], heads));
                 tensor.rows(rows, |row| order.stored(row))
+            }
+            None => tensor,
+        }
+    }
+
+    /// The tensor with its rows as a GGUF file has them.
+    pub(crate) fn to_gguf(&self, tensor: Tensor) -> Tensor {
+        match self.interleaved_heads {
+            Some(heads) => {
+                let (rows, order) = (self.shape[0], Interleaving::new(self.shape[0], heads));
+                tensor.rows(rows, |row| order.original(row))
             }
             None => tensor,
         }

@@ -8,7 +8,8 @@
 // Files: `encoding.rs`: numbers and packed blocks; `place.rs`: places of tensors in files; `gguf/`: GGUF files; `folder.rs`: Hugging Face
 // folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
 // `model.rs`: a model's files; `tokenizer/`: tokenizers; `chat.rs`: chat templates; `rows.rs`: texts to
-// train on; `packing.rs`: rows of one length.
+// train on; `packing.rs`: rows of one length; `write/`: PEFT folders, Hugging Face
+// folders, GGUF files.
 
 pub mod architecture;
 pub mod chat;
@@ -22,6 +23,7 @@ mod place;
 pub mod rows;
 mod tensor;
 pub mod tokenizer;
+pub mod write;
 
 pub use architecture::Architecture;
 pub use chat::ChatTemplate;

@@ -43,6 +43,10 @@ pub enum FileKind {
     ManualPage,
     /// Settings that `manyhands init` writes.
     Settings,
+    /// A language model as GGUF.
+    Gguf,
+    /// Settings or texts beside the weights of a language model, by which their folder is known.
+    ModelText,
     /// Tiles of matrix products. They have a folder of their own, so that a file there may always be replaced.
     Tiles,
 }
@@ -87,6 +91,8 @@ impl FileKind {
             Self::Sweep | Self::SweepTable => "the trials that `manyhands sweep` wrote",
             Self::ManualPage => "a manual page of manyhands",
             Self::Settings => "settings of `manyhands init`",
+            Self::Gguf => "a GGUF file that manyhands wrote",
+            Self::ModelText => "a text of a model's folder",
             Self::Tiles => "a table of tiles",
         }
     }
@@ -120,7 +126,8 @@ impl FileKind {
             Self::SweepTable => text.starts_with(SWEEP_TABLE),
             Self::ManualPage => text.contains("\n.TH manyhands"),
             Self::Settings => text.starts_with("# Settings for `") && text.contains("written by `manyhands init`"),
-            Self::Tiles => true,
+            Self::Gguf => begin.starts_with(b"GGUF") && text.contains("manyhands.version"),
+            Self::ModelText | Self::Tiles => true,
         }
     }
 
@@ -162,8 +169,9 @@ mod tests {
     fn a_kind_is_known_by_its_first_bytes() {
         let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
         let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
-        let own: [(FileKind, &[u8]); 14] = [
+        let own: [(FileKind, &[u8]); 15] = [
             (FileKind::Model, &model),
+            (FileKind::Gguf, b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0manyhands.version"),
             (FileKind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
             (FileKind::JsonLog, b"{\"kind\":\"step\",\"step\":1}\n"),
             (
@@ -181,7 +189,8 @@ mod tests {
             (FileKind::ManualPage, b".ie \\n(.g .ds Aq \\(aq\n.TH manyhands-train 1\n"),
             (FileKind::Page, b"<!doctype html>\n<meta name=\"generator\" content=\"manyhands 0.1.0\">\n"),
         ];
-        let others: [&[u8]; 10] = [
+        let others: [&[u8]; 11] = [
+            b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0",
             b"\x08\x08\x12\x07pytorch\x1a\x052.4.0",
             &foreign,
             b"a,b\n1,2\n",

@@ -25,8 +25,8 @@ const WORDS: [&str; 2] =
     [r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|", r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"];
 
 /// Kinds of tokens in `tokenizer.ggml.token_type`.
-const CONTROL: i64 = 3;
-const USER_DEFINED: i64 = 4;
+pub(crate) const CONTROL: i64 = 3;
+pub(crate) const USER_DEFINED: i64 = 4;
 
 pub(super) fn read(file: &Gguf) -> Result<Vocabulary> {
     let model = file.text("tokenizer.ggml.model")?.unwrap_or("none");
@@ -159,6 +159,26 @@ fn pre_tokenizer(split: &str) -> Json {
         }
         _ => byte_level(Bytes::OfWords),
     }
+}
+
+/// The name of the splits of a `tokenizer.json`, if they are known here.
+pub(crate) fn split_of(json: &Json) -> Option<&'static str> {
+    let flat = |json: &Json| match json.get("pretokenizers").and_then(Json::as_array) {
+        Some(parts) => parts.clone(),
+        None => vec![json.clone()],
+    };
+    let words = |json: &Json| {
+        let plain = |mut part: Json| {
+            if let Some(part) = part.as_object_mut() {
+                // Offsets alone depend on it.
+                part.remove("trim_offsets");
+            }
+            part
+        };
+        flat(json).into_iter().map(plain).collect::<Vec<_>>()
+    };
+    let found = words(&json["pre_tokenizer"]);
+    SPLITS.into_iter().find(|split| words(&pre_tokenizer(split)) == found)
 }
 
 fn post_processor(begin: Option<(u32, &str)>, end: Option<(u32, &str)>) -> Json {

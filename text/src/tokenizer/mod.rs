@@ -4,6 +4,8 @@
 
 mod from_gguf;
 
+pub(crate) use from_gguf::{CONTROL, USER_DEFINED, split_of};
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

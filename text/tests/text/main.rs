@@ -14,3 +14,4 @@ mod lines;
 mod models;
 mod real;
 mod tokens;
+mod written;
