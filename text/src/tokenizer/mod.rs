@@ -7,6 +7,7 @@ mod from_gguf;
 pub(crate) use from_gguf::{CONTROL, USER_DEFINED, split_of};
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use manyhands_engine::{files, shown};
@@ -94,12 +95,16 @@ impl Tokenizer {
     }
 
     fn new(path: &Path, json: String, named: BTreeMap<String, String>, mut ends: Vec<u32>) -> Result<Self> {
-        let refuse = |error: tokenizers::Error| {
-            let problem = format!("needs to have a tokenizer as Hugging Face's `tokenizers` writes it, but: {error}");
+        let refuse = |problem: String| {
+            let problem = format!("needs to have a tokenizer as Hugging Face's `tokenizers` writes it, but: {problem}");
             Error::checkpoint(format!("`{}`", shown(path)), problem, "take the file as it was published")
         };
-        let mut inner: tokenizers::Tokenizer = json.parse().map_err(refuse)?;
-        inner.with_truncation(None).map_err(refuse)?.with_padding(None);
+        let read = guarded(|| {
+            let mut inner: tokenizers::Tokenizer = json.parse()?;
+            inner.with_truncation(None)?.with_padding(None);
+            Ok(inner)
+        });
+        let inner = read.map_err(refuse)?;
         ends.extend(named.get("eos_token").and_then(|token| inner.token_to_id(token)));
         ends.sort_unstable();
         ends.dedup();
@@ -112,8 +117,8 @@ impl Tokenizer {
     /// # Errors
     /// If the tokenizer can't represent it.
     pub fn encode(&self, text: &str, around: Around) -> Result<Tokens> {
-        let encoded = self.inner.encode(text, around == Around::Added).map_err(|error| {
-            Error::data("the tokenizer", format!("can't represent a text: {error}"), "check the tokenizer's files")
+        let encoded = guarded(|| self.inner.encode(text, around == Around::Added)).map_err(|problem| {
+            Error::data("the tokenizer", format!("can't represent a text: {problem}"), "check the tokenizer's files")
         })?;
         let begins = encoded.get_offsets().iter().map(|(begin, _)| *begin).collect();
         Ok(Tokens { ids: encoded.get_ids().to_vec(), begins })
@@ -124,8 +129,8 @@ impl Tokenizer {
     /// # Errors
     /// If the tokenizer's decoder fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.inner.decode(ids, false).map_err(|error| {
-            Error::data("the tokenizer", format!("can't decode tokens: {error}"), "check the tokenizer's files")
+        guarded(|| self.inner.decode(ids, false)).map_err(|problem| {
+            Error::data("the tokenizer", format!("can't decode tokens: {problem}"), "check the tokenizer's files")
         })
     }
 
@@ -162,6 +167,14 @@ impl Tokenizer {
     /// The tokenizer as the text of a `tokenizer.json`.
     pub fn json(&self) -> &str {
         &self.json
+    }
+}
+
+/// Calls the crate `tokenizers`, which panics on some damaged files (its `DecoderWrapper` of version 0.23 unwraps what it reads).
+fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("its parts contradict each other".into()),
     }
 }
 

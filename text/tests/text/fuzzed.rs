@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use manyhands_text::ModelFiles;
+use manyhands_text::packing::Packed;
+use manyhands_text::rows::Reader;
+use manyhands_text::tokenizer::Around;
+use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
 
 use super::fuzz::{self, Target, write};
 use super::golden;
@@ -10,6 +13,9 @@ use super::golden;
 const TARGETS: &[Target] = &[
     Target { name: "gguf", seeds: gguf_files, run: read_gguf },
     Target { name: "model_folder", seeds: folders, run: read_folder },
+    Target { name: "tokenizer", seeds: tokenizers, run: read_tokenizer },
+    Target { name: "chat_template", seeds: templates, run: read_template },
+    Target { name: "chat_rows", seeds: rows, run: read_rows },
 ];
 
 fn gguf_files() -> Vec<Vec<u8>> {
@@ -42,8 +48,58 @@ fn read_folder(input: &[u8], folder: &Path) {
 }
 
 fn read_all(path: &Path) {
-    if let Ok(model) = ModelFiles::open(path) {
-        model.tensors().for_each(drop);
+    let Ok(model) = ModelFiles::open(path) else { return };
+    model.tensors().for_each(drop);
+    if let Ok(tokenizer) = Tokenizer::of(&model) {
+        drop(ChatTemplate::of(&model, &tokenizer));
+    }
+}
+
+fn golden_files(names: &[&str], file: &str) -> Vec<Vec<u8>> {
+    names.iter().map(|name| std::fs::read(golden::path(name).join(file)).unwrap()).collect()
+}
+
+fn tokenizers() -> Vec<Vec<u8>> {
+    golden_files(&["llama", "smollm", "qwen2", "bert"], "tokenizer.json")
+}
+
+fn read_tokenizer(input: &[u8], folder: &Path) {
+    write(&folder.join("tokenizer.json"), input);
+    let Ok(tokenizer) = Tokenizer::from_folder(folder) else { return };
+    if let Ok(tokens) = tokenizer.encode("Hello 123, äö <|im_end|>\n", Around::Added) {
+        drop(tokenizer.decode(&tokens.ids));
+    }
+}
+
+fn templates() -> Vec<Vec<u8>> {
+    golden_files(&["llama", "smollm", "qwen2"], "chat_template.jinja")
+}
+
+const ROWS: &str = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+{"prompt": "a", "completion": "b"}
+{"text": "ä\n"}
+"#;
+
+fn read_template(input: &[u8], folder: &Path) {
+    let tokenizer = Tokenizer::from_folder(&golden::path("smollm")).unwrap();
+    let Ok(template) = ChatTemplate::new(&String::from_utf8_lossy(input), &tokenizer) else { return };
+    let path = folder.join("a.jsonl");
+    write(&path, ROWS.as_bytes());
+    drop(Reader { tokenizer: &tokenizer, template: Some(&template) }.read(&path));
+}
+
+fn rows() -> Vec<Vec<u8>> {
+    vec![ROWS.as_bytes().to_vec()]
+}
+
+fn read_rows(input: &[u8], folder: &Path) {
+    let path = folder.join("a.jsonl");
+    write(&path, input);
+    let source = std::fs::read_to_string(golden::path("qwen2/chat_template.jinja")).unwrap();
+    let tokenizer = Tokenizer::from_folder(&golden::path("smollm")).unwrap();
+    let template = ChatTemplate::new(&source, &tokenizer).unwrap();
+    if let Ok(documents) = (Reader { tokenizer: &tokenizer, template: Some(&template) }).read(&path) {
+        drop(Packed::new(&documents, 8));
     }
 }
 
