@@ -30,8 +30,8 @@ pub enum Ending {
 
 /// A chat template.
 ///
-/// It is the Jinja that transformers gives to templates: `raise_exception`, `strftime_now`, `tojson` without HTML, loop controls, methods of
-/// Python's strings and dicts, no whitespace after blocks. `{% generation %}` is taken for a block without effect.
+/// It is the Jinja that transformers gives to templates: `raise_exception`, `strftime_now`, `tojson` without HTML, loop controls,
+/// methods of Python's strings and dicts, no whitespace after blocks. `{% generation %}` is taken for a block without effect.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,

@@ -64,7 +64,11 @@ impl Tensor {
     /// The rows of which `source` names the old place of each new one.
     pub(crate) fn rows(self, rows: usize, source: impl Fn(usize) -> usize) -> Self {
         let (mut tensor, bytes) = self.with_whole_rows();
-        tensor.bytes = (0..rows).flat_map(|row| &tensor.bytes[source(row) * bytes..][..bytes]).copied().collect();
+        let mut moved = Vec::with_capacity(rows * bytes);
+        for row in 0..rows {
+            moved.extend_from_slice(&tensor.bytes[source(row) * bytes..][..bytes]);
+        }
+        tensor.bytes = moved;
         tensor.shape[0] = rows;
         tensor
     }

@@ -3,116 +3,14 @@
 use std::path::Path;
 
 use manyhands_engine::{names, shown};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::known;
 use super::{
     Activation, Architecture, Biases, Family, FeedForward, MOST_BLOCKS, MOST_SIZE, Norm, NormPlace, Positions,
     RotaryScaling,
 };
 use crate::{Error, Result};
-
-/// Settings that change the result and that no model here has, with the values that change nothing.
-const REFUSED: &[(&str, &[&str])] = &[
-    ("add_cross_attention", &["false"]),
-    ("attention_logit_softcapping", &[]),
-    ("attention_multiplier", &[]),
-    ("clip_qkv", &[]),
-    ("embedding_multiplier", &["1.0"]),
-    ("embedding_size", &[]),
-    ("final_logit_softcapping", &[]),
-    ("attn_logit_softcapping", &[]),
-    ("is_decoder", &["false"]),
-    ("logit_scale", &["1.0"]),
-    ("logits_scaling", &["1.0"]),
-    ("no_rope_layers", &[]),
-    ("num_experts", &["0"]),
-    ("num_local_experts", &["0"]),
-    ("partial_rotary_factor", &["1.0"]),
-    ("position_embedding_type", &["\"absolute\""]),
-    ("query_pre_attn_scalar", &[]),
-    ("quantization_config", &[]),
-    ("reorder_and_upcast_attn", &["false"]),
-    ("residual_multiplier", &["1.0"]),
-    ("rotary_pct", &["1.0"]),
-    ("scale_attn_by_inverse_layer_idx", &["false"]),
-    ("scale_attn_weights", &["true"]),
-    ("use_qk_norm", &["false"]),
-];
-
-/// Settings that change nothing here: they are about training, generation, or the program that wrote them.
-const HARMLESS: &[&str] = &[
-    "_name_or_path",
-    "architectures",
-    "attention_dropout",
-    "attention_probs_dropout_prob",
-    "attn_pdrop",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "dtype",
-    "embd_pdrop",
-    "eos_token_id",
-    "gradient_checkpointing",
-    "hidden_dropout_prob",
-    "id2label",
-    "initializer_range",
-    "is_llama_config",
-    "label2id",
-    "model_type",
-    "n_ctx",
-    "num_labels",
-    "output_attentions",
-    "output_hidden_states",
-    "pad_token_id",
-    "pretraining_tp",
-    "problem_type",
-    "resid_pdrop",
-    "rope_interleaved",
-    "return_dict",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    "torch_dtype",
-    "transformers.js_config",
-    "transformers_version",
-    "use_cache",
-];
-
-/// Settings that are read.
-const READ: &[&str] = &[
-    "activation_function",
-    "attention_bias",
-    "head_dim",
-    "hidden_act",
-    "hidden_size",
-    "intermediate_size",
-    "layer_norm_eps",
-    "layer_norm_epsilon",
-    "layer_types",
-    "max_position_embeddings",
-    "max_window_layers",
-    "mlp_bias",
-    "n_embd",
-    "n_head",
-    "n_inner",
-    "n_layer",
-    "n_positions",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "rms_norm_eps",
-    "rope_parameters",
-    "rope_scaling",
-    "rope_theta",
-    "sliding_window",
-    "tie_word_embeddings",
-    "type_vocab_size",
-    "use_sliding_window",
-    "vocab_size",
-];
 
 impl Architecture {
     /// Reads the text of a `config.json`.
@@ -145,51 +43,6 @@ impl Architecture {
     }
 }
 
-impl Architecture {
-    /// A `config.json` of the network, as transformers reads it.
-    ///
-    /// # Errors
-    /// If `config.json` has no setting for a part of the network.
-    pub(crate) fn to_config(&self) -> Result<Value> {
-        let refuse = |problem: &str| Err(Error::checkpoint("a Hugging Face folder", problem, "write a GGUF file"));
-        let (kind, class) = match self.family {
-            Family::Llama => ("llama", "LlamaForCausalLM"),
-            Family::Mistral => ("mistral", "MistralForCausalLM"),
-            Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
-            Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
-            Family::Gpt2 => return Ok(self.gpt2_config()),
-            Family::Bert => return refuse("can't be made from a GGUF file of BERT"),
-        };
-        let Positions::Rotary { base, scaling } = &self.position else { return refuse("needs rotary positions") };
-        let scaling = match scaling {
-            RotaryScaling::None => Value::Null,
-            RotaryScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
-            _ => return refuse("has no setting for the factors of rotary positions in a GGUF file"),
-        };
-        if self.windows.iter().any(Option::is_some)
-            || self.biases.query_key_value != (self.biases.attention_output || self.family == Family::Qwen2)
-        {
-            return refuse("has no setting for the windows or biases of this GGUF file");
-        }
-        Ok(json!({
-            "model_type": kind, "architectures": [class], "vocab_size": self.vocabulary, "hidden_size": self.width,
-            "intermediate_size": self.inner, "num_hidden_layers": self.blocks, "num_attention_heads": self.heads,
-            "num_key_value_heads": self.key_heads, "head_dim": self.head_width, "max_position_embeddings": self.positions,
-            "hidden_act": "silu", "rms_norm_eps": self.epsilon, "rope_theta": base, "rope_scaling": scaling,
-            "attention_bias": self.biases.attention_output, "mlp_bias": self.biases.feed_forward,
-            "sliding_window": Value::Null, "tie_word_embeddings": self.tied_output,
-        }))
-    }
-
-    fn gpt2_config(&self) -> Value {
-        json!({
-            "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": self.vocabulary, "n_embd": self.width,
-            "n_inner": self.inner, "n_layer": self.blocks, "n_head": self.heads, "n_positions": self.positions,
-            "activation_function": "gelu_new", "layer_norm_epsilon": self.epsilon, "tie_word_embeddings": self.tied_output,
-        })
-    }
-}
-
 struct Config<'a> {
     path: &'a Path,
     settings: &'a Map<String, Value>,
@@ -214,22 +67,21 @@ impl<'a> Config<'a> {
         self.settings.get(key).filter(|value| !value.is_null())
     }
 
+    /// Refuses settings that change the result and are not known here.
     fn refuse_unknown(&self) -> Result<()> {
-        for (key, usual) in REFUSED {
-            if let Some(value) = self.get(key).filter(|value| !usual.contains(&&*value.to_string())) {
-                return Err(self.unsupported(key, value));
+        match known::refused(self.settings) {
+            Some((key, value)) => Err(self.unsupported(key, value)),
+            None => {
+                for key in known::unknown(self.settings) {
+                    log::warn!(
+                        "`{}` has the setting `{}`, which is not known here and left out",
+                        shown(self.path),
+                        shown(key)
+                    );
+                }
+                Ok(())
             }
         }
-        if let Some(value) = self.get("pretraining_tp").filter(|value| value.as_u64() != Some(1)) {
-            return Err(self.unsupported("pretraining_tp", value));
-        }
-        let is_known = |key: &str| {
-            READ.contains(&key) || HARMLESS.contains(&key) || REFUSED.iter().any(|(refused, _)| *refused == key)
-        };
-        for key in self.settings.keys().filter(|key| !is_known(key)) {
-            log::warn!("`{}` has the setting `{}`, which is not known here and left out", shown(self.path), shown(key));
-        }
-        Ok(())
     }
 
     fn wrong(&self, key: &str, needed: &str, value: &Value) -> Error {

@@ -1,9 +1,11 @@
 //! One description of a language model's network, from `config.json` and from the metadata of a GGUF file.
 
-// Files: `config.rs`: from `config.json`; `metadata.rs`: from a GGUF file.
+// Files: `config.rs`: from `config.json`; `known.rs`: its settings; `metadata.rs`: from a GGUF file; `to_config.rs`: to `config.json`.
 
 mod config;
+mod known;
 mod metadata;
+mod to_config;
 
 pub(crate) use metadata::ROTARY_FACTORS;
 

@@ -62,12 +62,12 @@ fn masks_are_those_of_transformers() {
 #[test]
 fn answers_alone_are_learned() {
     let fixture = Fixture::of("qwen2");
-    let text = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b c"},{"role":"user","content":"d"},{"role":"assistant","content":"e"}]}
-
-{"prompt": "Say: ", "completion": "hello"}
-{"text": "all of it"}
-"#;
-    let documents = fixture.read(text);
+    let turns = |user: &str, answer: &str| {
+        format!(r#"{{"role":"user","content":"{user}"}},{{"role":"assistant","content":"{answer}"}}"#)
+    };
+    let chat = format!(r#"{{"messages":[{},{}]}}"#, turns("a", "b c"), turns("d", "e"));
+    let text = [&chat, "", r#"{"prompt": "Say: ", "completion": "hello"}"#, r#"{"text": "all of it"}"#].join("\n");
+    let documents = fixture.read(&text);
     assert_eq!(documents.iter().map(|document| document.line).collect::<Vec<_>>(), [1, 3, 4]);
     let learned: Vec<String> = documents.iter().map(|document| fixture.learned(document)).collect();
     assert_eq!(learned, ["b c<|im_end|>e<|im_end|>", "hello<|im_end|>", "all of it<|im_end|>"]);

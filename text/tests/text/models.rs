@@ -105,3 +105,45 @@ fn kernels_turn_into_the_order_of_keras() {
     let table = Tensor::from_values("embedding.embeddings", [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     assert_eq!(table.in_keras_order(), (vec![2, 3], table.values()));
 }
+
+/// A copy of a folder whose tensors have other names.
+fn renamed(name: &str, rename: impl Fn(&str) -> String) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(golden::path(name).join("model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let renamed = tensors.iter().map(|(name, tensor)| (rename(name), tensor));
+    safetensors::serialize_to_file(renamed, None, &folder.path().join("model.safetensors")).unwrap();
+    std::fs::copy(golden::path(name).join("config.json"), folder.path().join("config.json")).unwrap();
+    folder
+}
+
+/// `LlamaModel` and `GPT2Model` save without the prefix of the whole model, `BertForMaskedLM` with one.
+#[test]
+fn tensors_are_found_with_and_without_a_prefix() {
+    for (name, folder) in [
+        ("llama", renamed("llama", |name| name.replace("model.", ""))),
+        ("gpt2", renamed("gpt2", |name| name.replace("transformer.", ""))),
+        ("bert", renamed("bert", |name| format!("bert.{name}"))),
+    ] {
+        check_tensors(&ModelFiles::open(folder.path()).unwrap(), &golden::of(name), name);
+    }
+}
+
+/// Before transformers 5, `rope_theta` and `rope_scaling` were apart.
+#[test]
+fn older_settings_mean_the_same() {
+    let text = std::fs::read_to_string(golden::path("llama/config.json")).unwrap();
+    let read =
+        |config: &Value| Architecture::from_config(std::path::Path::new("config.json"), &config.to_string()).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let usual = read(&config);
+    let mut scaling = config.as_object_mut().unwrap().remove("rope_parameters").unwrap();
+    config["rope_theta"] = scaling.as_object_mut().unwrap().remove("rope_theta").unwrap();
+    config["rope_scaling"] = scaling;
+    assert_eq!(read(&config), usual);
+    config["rope_scaling"] = serde_json::json!({"type": "linear", "factor": 2.0});
+    let linear = read(&config);
+    config["rope_scaling"] = Value::Null;
+    let plain = read(&config).rotary_frequencies();
+    assert!(linear.rotary_frequencies().iter().zip(plain).all(|(one, other)| *one == other / 2.0));
+}
