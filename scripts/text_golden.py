@@ -230,19 +230,33 @@ def rendered(tokenizer) -> list:
     return cases
 
 
+# Heads of messages, and behind them a space that a word of the answer may take in.
+PLAIN_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{{ '\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+
+
 def masked(tokenizer) -> list:
-    """Conversations of SmolLM2 as tokens, with the mask of transformers: its template with the answers marked."""
-    marked = SMOLLM_TEMPLATE.replace(
-        "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}",
-        "{{'<|im_start|>' + message['role'] + '\n'}}{% if message['role'] == 'assistant' %}{% generation %}"
-        "{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{'\n'}}",
-    )
-    assert marked != SMOLLM_TEMPLATE
+    """Conversations as tokens, with the mask of transformers: templates with the answers marked."""
+    marked = {
+        SMOLLM_TEMPLATE: SMOLLM_TEMPLATE.replace(
+            "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}",
+            "{{'<|im_start|>' + message['role'] + '\n'}}{% if message['role'] == 'assistant' %}{% generation %}"
+            "{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{'\n'}}",
+        ),
+        PLAIN_TEMPLATE: PLAIN_TEMPLATE.replace(
+            "{{ m.content }}<|im_end|>",
+            "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}",
+        ),
+    }
     cases = []
-    for conversation in CONVERSATIONS[1:3]:
-        options = dict(chat_template=marked, return_dict=True, return_assistant_tokens_mask=True)
-        encoded = tokenizer.apply_chat_template(conversation["messages"], **options)
-        cases.append({"messages": conversation["messages"], "ids": encoded["input_ids"], "mask": encoded["assistant_masks"]})
+    for template, with_marks in marked.items():
+        assert template != with_marks
+        for conversation in CONVERSATIONS[1:3]:
+            messages = [{**message, "content": message["content"].strip().replace("Hello, world", "world, hello")} for message in conversation["messages"]]
+            options = dict(chat_template=with_marks, return_dict=True, return_assistant_tokens_mask=True)
+            encoded = tokenizer.apply_chat_template(messages, **options)
+            case = {"template": template, "messages": messages, "ids": encoded["input_ids"], "mask": encoded["assistant_masks"]}
+            assert tokenizer.decode(case["ids"]) == tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+            cases.append(case)
     return cases
 
 
@@ -361,6 +375,9 @@ def write_gguf(name: str, model, tokenizer: Tokenizer, split: str, template: str
     writer.add_head_count(config.num_attention_heads)
     if name == "gpt2":
         writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    elif name == "bert":
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+        writer.add_causal_attention(False)
     else:
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
@@ -370,10 +387,14 @@ def write_gguf(name: str, model, tokenizer: Tokenizer, split: str, template: str
         writer.add_value_length(config.head_dim)
     if name == "llama":
         writer.add_rope_dimension_count(config.head_dim)
-    write_vocabulary(writer, tokenizer, split, template)
+    if name == "bert":
+        writer.add_tokenizer_model("bert")
+    else:
+        write_vocabulary(writer, tokenizer, split, template)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[name.upper()], config.num_hidden_layers)
     for number, (key, tensor) in enumerate(model.state_dict().items()):
-        if key == "lm_head.weight" and config.tie_word_embeddings:
+        # The converter leaves out the pooler of BERT.
+        if (key == "lm_head.weight" and config.tie_word_embeddings) or key.startswith("pooler."):
             continue
         values = tensor.float().numpy()
         if name == "llama" and "q_proj" in key:
@@ -527,6 +548,7 @@ def main() -> None:
         transformers.BertConfig(vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, max_position_embeddings=64)
     )
     folder("bert", bert, bert_tensors, word_pieces(), None, torch.float32)
+    write_gguf("bert", bert, word_pieces(), "", "", [Type.F16])
     read_again(llama)
     adapter(transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "llama", dtype=torch.float32))
     models_folder = GOLDEN.parents[2] / "target/text-models"

@@ -93,9 +93,12 @@ impl Reader<'_> {
 
     /// A prompt, and the completion that is learned. Each is split into tokens by itself, as the model sees them later.
     fn prompted(&self, prompt: &str, completion: &str) -> Result<Document, Refused> {
+        let plain = self.tokenizer.encode(prompt, Around::None)?.ids;
         let mut ids = self.tokenizer.encode(prompt, Around::Added)?.ids;
-        // Some tokenizers end each text, also a prompt.
-        while ids.pop_if(|last| Some(*last) == self.tokenizer.end() && !prompt.is_empty()).is_some() {}
+        // Some tokenizers end each text, but a prompt goes on.
+        let around = ids.len().saturating_sub(plain.len());
+        let begin = (0..=around).find(|begin| ids[*begin..].starts_with(&plain));
+        ids.truncate(begin.map_or(ids.len(), |begin| begin + plain.len()));
         let prompted = ids.len();
         ids.extend(self.tokenizer.encode(completion, Around::None)?.ids);
         self.end(&mut ids);
@@ -134,6 +137,10 @@ impl Reader<'_> {
                     help: "give each answer a row of its own, with the messages before it".into(),
                 });
             }
+            if begin.len() == end.len() {
+                let problem = format!("has an answer, message {}, that the chat template leaves out", number + 1);
+                return Err(Refused { problem, help: "give answers with the fields that the model knows".into() });
+            }
             self.learn(&tokens, begin.len()..end.len(), &mut learned);
             answers += 1;
         }
@@ -145,8 +152,9 @@ impl Reader<'_> {
 
     /// Marks the tokens of an answer, up to the token that ends it: line breaks behind it are the template's.
     fn learn(&self, tokens: &Tokens, answer: std::ops::Range<usize>, learned: &mut [u8]) {
-        let first = tokens.begins.partition_point(|begin| *begin < answer.start);
-        let behind = tokens.begins.partition_point(|begin| *begin < answer.end);
+        // A token that holds the end of the prompt and the begin of the answer is the answer's.
+        let first = tokens.spans.partition_point(|(_, end)| *end <= answer.start);
+        let behind = tokens.spans.partition_point(|(begin, _)| *begin < answer.end);
         let last = (first..behind).rev().find(|token| self.tokenizer.is_special(tokens.ids[*token]));
         let behind = last.map_or(behind, |last| last + 1);
         learned[first..behind].fill(1);

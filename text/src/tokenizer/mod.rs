@@ -31,8 +31,9 @@ pub enum Around {
 pub struct Tokens {
     /// Numbers of the tokens.
     pub ids: Vec<u32>,
-    /// For each token, the first byte of the text that it stands for. Special tokens around the text have that of their neighbour.
-    pub begins: Vec<usize>,
+    /// For each token, the first byte of the text that it stands for, and the byte behind the last. Some tokenizers leave out spaces
+    /// at both ends, so that a token of spaces has none.
+    pub spans: Vec<(usize, usize)>,
 }
 
 /// A tokenizer, with its special tokens.
@@ -120,8 +121,7 @@ impl Tokenizer {
         let encoded = guarded(|| self.inner.encode(text, around == Around::Added)).map_err(|problem| {
             Error::data("the tokenizer", format!("can't represent a text: {problem}"), "check the tokenizer's files")
         })?;
-        let begins = encoded.get_offsets().iter().map(|(begin, _)| *begin).collect();
-        Ok(Tokens { ids: encoded.get_ids().to_vec(), begins })
+        Ok(Tokens { ids: encoded.get_ids().to_vec(), spans: encoded.get_offsets().to_vec() })
     }
 
     /// The text of tokens, special ones included.

@@ -48,15 +48,72 @@ impl Fixture {
 }
 
 /// Masks of answers, as transformers gives them by `return_assistant_tokens_mask` of a template with `{% generation %}`.
-#[test]
-fn masks_are_those_of_transformers() {
-    let fixture = Fixture::of("smollm");
+fn check_masks(mut fixture: Fixture) {
     for case in golden::of("smollm")["masks"].as_array().unwrap() {
+        fixture.template = ChatTemplate::new(case["template"].as_str().unwrap(), &fixture.tokenizer).unwrap();
         let row = serde_json::json!({"messages": case["messages"]}).to_string();
         let document = &fixture.read(&row)[0];
         assert_eq!(serde_json::json!(document.ids), case["ids"], "{row}");
         assert_eq!(serde_json::json!(document.learned), case["mask"], "{row}");
     }
+}
+
+/// A tokenizer as that of `smollm`, with another end.
+fn with_post_processor(post_processor: &serde_json::Value) -> Fixture {
+    let mut fixture = Fixture::of("smollm");
+    let mut json: serde_json::Value = serde_json::from_str(fixture.tokenizer.json()).unwrap();
+    json["post_processor"] = post_processor.clone();
+    let folder = fixture.folder.path();
+    std::fs::copy(golden::path("smollm/tokenizer_config.json"), folder.join("tokenizer_config.json")).unwrap();
+    std::fs::write(folder.join("tokenizer.json"), json.to_string()).unwrap();
+    fixture.tokenizer = Tokenizer::from_folder(folder).unwrap();
+    fixture
+}
+
+#[test]
+fn masks_are_those_of_transformers() {
+    check_masks(Fixture::of("smollm"));
+}
+
+/// The tokenizer of Llama 3 leaves out spaces at the ends of tokens' spans.
+#[test]
+fn masks_do_not_depend_on_trimmed_spans() {
+    let trimming =
+        serde_json::json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+    check_masks(with_post_processor(&trimming));
+}
+
+/// A template may have no place for answers.
+#[test]
+fn answers_that_are_left_out_are_refused() {
+    let mut fixture = Fixture::of("smollm");
+    fixture.template = ChatTemplate::new(
+        "{% for m in messages %}{% if m.role == 'user' %}u {% endif %}{% endfor %}",
+        &fixture.tokenizer,
+    )
+    .unwrap();
+    let row = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+    assert!(fixture.refused(row).contains("has an answer, message 2, that the chat template leaves out"));
+}
+
+/// A tokenizer may end each text; a prompt keeps the ends that it was written with.
+#[test]
+fn prompts_go_on() {
+    let special = |token: &str| serde_json::json!({"SpecialToken": {"id": token, "type_id": 0}});
+    let [begin, end] = [special("<|endoftext|>"), special("<|im_end|>")];
+    let [one, other] = ["A", "B"].map(|id| serde_json::json!({"Sequence": {"id": id, "type_id": 0}}));
+    let fixture = with_post_processor(&serde_json::json!({
+        "type": "TemplateProcessing", "single": [begin, one, end], "pair": [one, other],
+        "special_tokens": {
+            "<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]},
+            "<|im_end|>": {"id": "<|im_end|>", "ids": [2], "tokens": ["<|im_end|>"]},
+        },
+    }));
+    let documents = fixture.read("{\"prompt\": \"ab<|im_end|>\", \"completion\": \"c\"}\n{\"text\": \"ab\"}");
+    let decoded = |document: &Document| fixture.tokenizer.decode(&document.ids).unwrap();
+    assert_eq!(decoded(&documents[0]), "<|endoftext|>ab<|im_end|>c<|im_end|>");
+    assert_eq!(fixture.learned(&documents[0]), "c<|im_end|>");
+    assert_eq!(decoded(&documents[1]), "<|endoftext|>ab<|im_end|>");
 }
 
 #[test]
