@@ -25,9 +25,11 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("quantization_config", &[]),
     ("reorder_and_upcast_attn", &["false"]),
     ("residual_multiplier", &["1.0"]),
+    ("rope_interleaved", &["false"]),
     ("rotary_pct", &["1.0"]),
     ("scale_attn_by_inverse_layer_idx", &["false"]),
     ("scale_attn_weights", &["true"]),
+    ("use_mrope", &["false"]),
     ("use_qk_norm", &["false"]),
 ];
 
@@ -58,7 +60,6 @@ const HARMLESS: &[&str] = &[
     "pad_token_id",
     "problem_type",
     "resid_pdrop",
-    "rope_interleaved",
     "return_dict",
     "summary_activation",
     "summary_first_dropout",

@@ -59,6 +59,22 @@ fn gguf_files_have_the_tensors_of_their_folders() {
     }
 }
 
+/// The converter of llama.cpp leaves out the pooler.
+#[test]
+fn bert_is_read_from_a_gguf_file() {
+    let (file, folder) = (open("bert.gguf"), open("bert"));
+    let epsilon = folder.architecture().epsilon;
+    assert_eq!(&Architecture { epsilon, ..file.architecture().clone() }, folder.architecture());
+    assert_eq!(file.shapes().count() + 2, folder.shapes().count());
+    for tensor in file.tensors().map(Result::unwrap) {
+        let values = folder.tensor(&tensor.name).unwrap().values();
+        let is_near = tensor.values().iter().zip(values).all(|(one, other)| (one - other).abs() <= 1e-3);
+        assert!(is_near, "{}", tensor.name);
+    }
+    let error = manyhands_text::Tokenizer::of(&file).unwrap_err().to_string();
+    assert!(error.contains("needs `gpt2`, a byte-level BPE under `tokenizer.ggml.model`, but has `bert`"), "{error}");
+}
+
 #[test]
 fn folder_and_gguf_file_describe_one_network() {
     for name in golden::GGUF_FILES {
