@@ -126,14 +126,14 @@ def blocks() -> None:
     """Packed blocks of each encoding: quantized random numbers, and random bytes with scales of all sizes."""
     random = np.random.default_rng(7)
     arrays = {}
-    for kind in [Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q8_0, Type.Q4_K, Type.Q6_K]:
+    for kind in [Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q8_0, Type.Q4_K, Type.Q6_K, Type.Q5_0, Type.Q5_1, Type.Q5_K]:
         length, size = gguf.GGML_QUANT_SIZES[kind]
         packed = random.integers(0, 256, (12, size), dtype=np.uint8)
-        halves = {Type.F16: [0], Type.BF16: [], Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q6_K: [208]}
+        halves = {Type.BF16: [], Type.Q4_1: [0, 2], Type.Q5_1: [0, 2], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
         scales = np.array([1e-7, 6e-5, 0.013, -0.4, 1, 3e4, 0, 5.96e-8, -2e-6, 0.1, 7, 1000], dtype=np.float16)
-        for at in halves[kind]:
+        for at in halves.get(kind, [0]):
             packed[:, at : at + 2] = random.permutation(scales).view(np.uint8).reshape(12, 2)
-        if kind in [Type.Q4_0, Type.Q4_1, Type.Q8_0]:
+        if kind in [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]:
             usual = gguf.quants.quantize(random.normal(size=(4, length)).astype(np.float32), kind)
             packed = np.concatenate([packed, usual])
         arrays[f"{kind.name}.packed"] = packed

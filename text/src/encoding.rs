@@ -20,10 +20,16 @@ pub enum Encoding {
     Q4_0,
     /// 4 bits, a scale and a minimum: 20 bytes for 32 elements.
     Q4_1,
+    /// 5 bits, a scale: 22 bytes for 32 elements.
+    Q5_0,
+    /// 5 bits, a scale and a minimum: 24 bytes for 32 elements.
+    Q5_1,
     /// 8 bits, a scale: 34 bytes for 32 elements.
     Q8_0,
     /// 4 bits, scales and minima of 6 bits for each 32: 144 bytes for 256 elements.
     Q4K,
+    /// 5 bits, scales and minima of 6 bits for each 32: 176 bytes for 256 elements.
+    Q5K,
     /// 6 bits, scales of 8 bits for each 16: 210 bytes for 256 elements.
     Q6K,
 }
@@ -35,8 +41,19 @@ const LARGE: usize = 256;
 
 impl Encoding {
     /// All encodings.
-    pub const ALL: [Self; 8] =
-        [Self::F32, Self::F16, Self::Bf16, Self::Q4_0, Self::Q4_1, Self::Q8_0, Self::Q4K, Self::Q6K];
+    pub const ALL: [Self; 11] = [
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
 
     /// Name, as GGUF files and tools around them write it.
     pub fn name(self) -> &'static str {
@@ -46,8 +63,11 @@ impl Encoding {
             Self::Bf16 => "BF16",
             Self::Q4_0 => "Q4_0",
             Self::Q4_1 => "Q4_1",
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
             Self::Q8_0 => "Q8_0",
             Self::Q4K => "Q4_K",
+            Self::Q5K => "Q5_K",
             Self::Q6K => "Q6_K",
         }
     }
@@ -56,8 +76,8 @@ impl Encoding {
     pub fn block_len(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
-            Self::Q4_0 | Self::Q4_1 | Self::Q8_0 => SMALL,
-            Self::Q4K | Self::Q6K => LARGE,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => SMALL,
+            Self::Q4K | Self::Q5K | Self::Q6K => LARGE,
         }
     }
 
@@ -68,8 +88,11 @@ impl Encoding {
             Self::F16 | Self::Bf16 => 2,
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
             Self::Q8_0 => 34,
             Self::Q4K => 144,
+            Self::Q5K => 176,
             Self::Q6K => 210,
         }
     }
@@ -90,8 +113,11 @@ impl Encoding {
                 Self::Bf16 => values.push(bf16::from_le_bytes([block[0], block[1]]).to_f32()),
                 Self::Q4_0 => unpack_q4_0(block, &mut values),
                 Self::Q4_1 => unpack_q4_1(block, &mut values),
+                Self::Q5_0 => unpack_q5_0(block, &mut values),
+                Self::Q5_1 => unpack_q5_1(block, &mut values),
                 Self::Q8_0 => unpack_q8_0(block, &mut values),
                 Self::Q4K => unpack_q4_k(block, &mut values),
+                Self::Q5K => unpack_q5_k(block, &mut values),
                 Self::Q6K => unpack_q6_k(block, &mut values),
             }
         }
@@ -144,6 +170,22 @@ fn unpack_q4_1(block: &[u8], values: &mut Vec<f32>) {
     values.extend(nibbles(&block[4..]).map(|q| scale * f32::from(q) + minimum));
 }
 
+/// Numbers of five bits: the highest of each stand together in four bytes.
+fn fives(high: &[u8], low: &[u8]) -> impl Iterator<Item = f32> {
+    let high = u32::from_le_bytes([high[0], high[1], high[2], high[3]]);
+    nibbles(low).enumerate().map(move |(at, q)| f32::from(q) + if high >> at & 1 == 1 { 16.0 } else { 0.0 })
+}
+
+fn unpack_q5_0(block: &[u8], values: &mut Vec<f32>) {
+    let scale = half_at(block, 0);
+    values.extend(fives(&block[2..6], &block[6..]).map(|q| scale * (q - 16.0)));
+}
+
+fn unpack_q5_1(block: &[u8], values: &mut Vec<f32>) {
+    let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
+    values.extend(fives(&block[4..8], &block[8..]).map(|q| scale * q + minimum));
+}
+
 fn unpack_q8_0(block: &[u8], values: &mut Vec<f32>) {
     let scale = half_at(block, 0);
     values.extend(block[2..].iter().map(|q| f32::from(q.cast_signed()) * scale));
@@ -159,14 +201,23 @@ fn scale_and_minimum(packed: &[u8], group: usize) -> (u8, u8) {
 }
 
 fn unpack_q4_k(block: &[u8], values: &mut Vec<f32>) {
+    unpack_groups(block, &[0; SMALL], &block[16..], values);
+}
+
+fn unpack_q5_k(block: &[u8], values: &mut Vec<f32>) {
+    unpack_groups(block, &block[16..48], &block[48..], values);
+}
+
+/// Groups of 32 with a scale and a minimum of their own. Bit `n` of a byte of `high` is the fifth bit of an element of group `n`.
+fn unpack_groups(block: &[u8], high: &[u8], quants: &[u8], values: &mut Vec<f32>) {
     let (scale_of_scales, scale_of_minima) = (half_at(block, 0), half_at(block, 2));
-    let (packed, quants) = block[4..].split_at(12);
-    for (pair, bytes) in quants.chunks_exact(SMALL).enumerate() {
-        for (part, shift) in [0, 4].into_iter().enumerate() {
-            let (scale, minimum) = scale_and_minimum(packed, 2 * pair + part);
-            let (scale, minimum) = (scale_of_scales * f32::from(scale), scale_of_minima * f32::from(minimum));
-            values.extend(bytes.iter().map(|byte| scale * f32::from((byte >> shift) & 0xf) - minimum));
-        }
+    for group in 0..LARGE / SMALL {
+        let (scale, minimum) = scale_and_minimum(&block[4..16], group);
+        let (scale, minimum) = (scale_of_scales * f32::from(scale), scale_of_minima * f32::from(minimum));
+        // Two groups share 32 bytes.
+        let bytes = quants[group / 2 * SMALL..].iter().zip(high).take(SMALL);
+        let quant = |(byte, high): (&u8, &u8)| byte >> (4 * (group % 2)) & 0xf | (high >> group & 1) << 4;
+        values.extend(bytes.map(|pair| scale * f32::from(quant(pair)) - minimum));
     }
 }
 

@@ -219,8 +219,11 @@ fn encoding(kind: u32) -> Option<Encoding> {
         1 => Encoding::F16,
         2 => Encoding::Q4_0,
         3 => Encoding::Q4_1,
+        6 => Encoding::Q5_0,
+        7 => Encoding::Q5_1,
         8 => Encoding::Q8_0,
         12 => Encoding::Q4K,
+        13 => Encoding::Q5K,
         14 => Encoding::Q6K,
         30 => Encoding::Bf16,
         _ => return None,
@@ -230,12 +233,9 @@ fn encoding(kind: u32) -> Option<Encoding> {
 /// Names of encodings that are not read.
 fn kind_name(kind: u32) -> String {
     let name = match kind {
-        6 => "Q5_0",
-        7 => "Q5_1",
         9 => "Q8_1",
         10 => "Q2_K",
         11 => "Q3_K",
-        13 => "Q5_K",
         15 => "Q8_K",
         20 => "IQ4_NL",
         23 => "IQ4_XS",

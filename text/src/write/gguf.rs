@@ -219,8 +219,11 @@ fn number_of(encoding: Encoding) -> u32 {
         Encoding::F16 => 1,
         Encoding::Q4_0 => 2,
         Encoding::Q4_1 => 3,
+        Encoding::Q5_0 => 6,
+        Encoding::Q5_1 => 7,
         Encoding::Q8_0 => 8,
         Encoding::Q4K => 12,
+        Encoding::Q5K => 13,
         Encoding::Q6K => 14,
         Encoding::Bf16 => 30,
     }

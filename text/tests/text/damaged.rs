@@ -96,7 +96,7 @@ fn hostile_counts_and_offsets_are_refused() {
         (1, 0, tensor("t", &[33], 3, 0), "whose shape [33] is impossible in Q4_1"),
         (1, 0, tensor("t", &[1; 9], 0, 0), "needs at most 4 axes for the tensor `t`, but has 9"),
         (1, 0, tensor("t", &[8], 0, u64::MAX - 8), "needs 32 bytes for the tensor `t`"),
-        (1, 0, tensor("t", &[32], 13, 0), "but `t` is Q5_K"),
+        (1, 0, tensor("t", &[256], 10, 0), "but `t` is Q2_K"),
     ];
     for (n_tensors, n_keys, rest, message) in cases {
         gguf(&path, n_tensors, n_keys, &rest);
