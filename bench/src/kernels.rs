@@ -484,6 +484,7 @@ fn attentions(rows: u32, heads: u32, positions: u32, dim: u32) -> [(&'static Ker
     let params = attention::Params {
         rows,
         heads,
+        key_heads: heads,
         queries: positions,
         keys: positions,
         dim,

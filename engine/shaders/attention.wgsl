@@ -9,18 +9,19 @@
 //
 // Source    Vaswani et al. 2017, arXiv:1706.03762; Dao 2023, arXiv:2307.08691, for the order of the sums. u is lib/random's
 //           number of (seed, step, node, row of the whole batch, (head queries + i) keys + j).
-// Shapes    q, d_q [rows, queries, heads, dim]; k, d_k [rows, keys, heads, dim]; v, d_v [rows, keys, heads, value_dim];
+// Shapes    q, d_q [rows, queries, heads, dim]; k, d_k [rows, keys, key_heads, dim]; v, d_v [rows, keys, key_heads, value_dim];
 //           y, dy [rows, queries, heads, value_dim]; query_mask [rows, queries]; key_mask [rows, keys]; lse [rows, queries,
-//           heads]; statistics [rows, queries, heads, 2]: lse and dy · y.
-// Grid      a part for each row, head, 32 queries (backward_keys: keys) and 64 columns of the result, by the workgroups of
-//           lib/attention_*.wgsl; backward_sums: an invocation for each row, query and head.
+//           heads]; statistics [rows, queries, heads, 2]: lse and dy · y. Head h reads head h / (heads / key_heads) of keys.
+// Grid      a workgroup for each row, head, 64 queries and 64 columns of the result; backward_keys: for each row, head of keys,
+//           64 keys and 64 columns; backward_sums: an invocation for each row, query and head.
 // Accuracy  within 2e-5 of the twin, relative to 1 + |y|, up to 257 keys.
 // Twin      src/kernels/attention/twins.rs
-// Uses      lib/attention_*.wgsl, lib/grid.wgsl, lib/random.wgsl
+// Uses      lib/attention.wgsl, lib/grid.wgsl, lib/random.wgsl
 
 struct Params {
     rows: u32,
     heads: u32,
+    key_heads: u32,
     queries: u32,
     keys: u32,
     dim: u32,
@@ -67,22 +68,35 @@ override DROPS: u32 = 0u;
 const LOW: f32 = -3e38;
 const EMPTY: f32 = 3e38;
 // Positions and columns of a part.
-const OWN: u32 = 32u;
+const OWN: u32 = 64u;
 const COLUMNS: u32 = 64u;
 
 // One part.
 struct Place {
     row: u32,
     head: u32,
+    key_head: u32,
     first: u32,
     column: u32,
 }
 
-fn place_of(item: u32, positions: u32, columns: u32) -> Place {
+// The part of an item, of so many heads: those of queries, or those of keys.
+fn place_of(item: u32, positions: u32, heads: u32, columns: u32) -> Place {
     let tiles = (positions + OWN - 1u) / OWN;
     let n_parts = (columns + COLUMNS - 1u) / COLUMNS;
-    let head = item / (tiles * n_parts);
-    return Place(head / params.heads, head % params.heads, item / n_parts % tiles * OWN, item % n_parts * COLUMNS);
+    let of_row = item / (tiles * n_parts);
+    let head = of_row % heads;
+    let key_head = head / (heads / params.key_heads);
+    return Place(of_row / heads, head, key_head, item / n_parts % tiles * OWN, item % n_parts * COLUMNS);
+}
+
+// Numbers of the vectors of queries and keys; those behind the end are the last.
+fn queries_at(place: Place, i: vec4<u32>) -> vec4<u32> {
+    return (place.row * params.queries + min(i, vec4<u32>(params.queries - 1u))) * params.heads + place.head;
+}
+
+fn keys_at(place: Place, j: vec4<u32>) -> vec4<u32> {
+    return (place.row * params.keys + min(j, vec4<u32>(params.keys - 1u))) * params.key_heads + place.key_head;
 }
 
 // Of four keys, those that are there and count.
@@ -101,9 +115,15 @@ fn are_before(i: vec4<u32>, j: vec4<u32>) -> vec4<bool> {
     return (j <= i) | vec4<bool>(CAUSAL == 0u);
 }
 
-fn query_counts(row: u32, i: u32) -> bool {
-    let mask = query_mask[QUERY_MASKED * (row * params.queries + min(i, params.queries - 1u))];
-    return (i < params.queries) & ((mask >= 0.5) | (QUERY_MASKED == 0u));
+// Of four queries, those that are there and count.
+fn counted_queries(row: u32, i: vec4<u32>) -> vec4<bool> {
+    let are_there = i < vec4<u32>(params.queries);
+    if QUERY_MASKED == 0u {
+        return are_there;
+    }
+    let at = row * params.queries + min(i, vec4<u32>(params.queries - 1u));
+    let mask = vec4<f32>(query_mask[at.x], query_mask[at.y], query_mask[at.z], query_mask[at.w]);
+    return are_there & (mask >= vec4<f32>(0.5));
 }
 
 // Key of the random numbers of a row.
@@ -114,29 +134,30 @@ fn draws_of(row: u32) -> vec3<u32> {
     return random_row(params.seed, params.step, params.node, params.first_row + row);
 }
 
-// The factor of a probability: 0 if it is dropped.
-fn factor_of(draws: vec3<u32>, head: u32, i: u32, j: u32) -> f32 {
-    let unit = random_unit(draws, (head * params.queries + i) * params.keys + j);
-    return select(0.0, 1.0 / max(1.0 - params.rate, 1e-7), unit >= params.rate);
-}
-
-// Factors for four queries or keys, `di` and `dj` apart.
-fn factors_of(draws: vec3<u32>, head: u32, i: u32, j: u32, di: u32, dj: u32) -> vec4<f32> {
+// Factors of the probabilities of four pairs: 0 of those that are dropped.
+fn factors_of(draws: vec3<u32>, head: u32, i: vec4<u32>, j: vec4<u32>) -> vec4<f32> {
     if DROPS == 0u {
         return vec4<f32>(1.0);
     }
-    var factors = vec4<f32>(0.0);
+    let pairs = (head * params.queries + i) * params.keys + j;
+    var units = vec4<f32>(0.0);
     for (var n = 0u; n < 4u; n += 1u) {
-        let factor = factor_of(draws, head, i + n * di, j + n * dj);
-        factors = select(factors, vec4<f32>(factor), vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(n));
+        units = select(units, vec4<f32>(random_unit(draws, pairs[n])), vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(n));
     }
-    return factors;
+    return select(vec4<f32>(0.0), vec4<f32>(1.0 / max(1.0 - params.rate, 1e-7)), units >= vec4<f32>(params.rate));
 }
 
-// Logarithm of a query's sum, and dy · y; nothing where there is no query.
-fn statistics_of(place: Place, i: u32) -> vec2<f32> {
-    let query = (place.row * params.queries + min(i, params.queries - 1u)) * params.heads + place.head;
-    return select(vec2<f32>(EMPTY, 0.0), vec2<f32>(statistics[2u * query], statistics[2u * query + 1u]), i < params.queries);
+// Logarithms of the sums of four queries, and dy · y; nothing where there is no query.
+struct Statistics {
+    logs: vec4<f32>,
+    means: vec4<f32>,
+}
+
+fn statistics_of(at: vec4<u32>, i: vec4<u32>) -> Statistics {
+    let logs = vec4<f32>(statistics[2u * at.x], statistics[2u * at.y], statistics[2u * at.z], statistics[2u * at.w]);
+    let behind = 2u * at + 1u;
+    let means = vec4<f32>(statistics[behind.x], statistics[behind.y], statistics[behind.z], statistics[behind.w]);
+    return Statistics(select(vec4<f32>(EMPTY), logs, i < vec4<u32>(params.queries)), means);
 }
 
 @compute @workgroup_size(ATTENTION_INVOCATIONS)
@@ -148,13 +169,13 @@ fn forward(
     forward_part(workgroup, workgroups, lane);
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(ATTENTION_INVOCATIONS)
 fn backward_sums(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let query = element_index(workgroup, workgroups, lane, 64u);
+    let query = element_index(workgroup, workgroups, lane, ATTENTION_INVOCATIONS);
     if query >= params.rows * params.queries * params.heads {
         return;
     }

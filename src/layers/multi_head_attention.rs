@@ -245,6 +245,7 @@ impl MultiHeadAttention {
         kernel::Record {
             rows: Word::Rows(1),
             heads: whole(self.num_heads),
+            key_heads: whole(self.num_heads),
             queries: whole(sizes.queries),
             keys: whole(sizes.keys),
             dim: whole(self.key_dim),

@@ -216,7 +216,6 @@ fn headers_name_their_twins(tree: &Tree) -> Vec<String> {
 fn library(library: Library) -> String {
     match library {
         Library::Product => "lib/product_*.wgsl".into(),
-        Library::Attention => "lib/attention_*.wgsl".into(),
         other => format!("lib/{other:?}.wgsl").to_lowercase(),
     }
 }

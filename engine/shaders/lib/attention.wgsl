@@ -1,422 +1,419 @@
-// Attention through workgroup memory: tiles of queries, keys and values that all lanes read.
+// Attention through workgroup memory: two tiles, of which all invocations read.
 //
-// A workgroup has a part to itself: 32 own positions and 64 columns of the result. It meets the other positions 16 at a time. A
-// lane computes two own positions by four met ones, and two own positions by 16 columns.
+// A workgroup has a part to itself: 64 own positions and 64 columns of the result. It meets the other positions 64 at a time. An
+// invocation computes four own positions by four met ones, then four own positions by four columns: `lane / 16` and 16, 32, 48
+// behind, by `lane % 16` and 16, 32, 48 behind. So a tile holds, as one vector, the four positions (or columns) of an invocation.
+//
+// Both are one product: of 16 numbers of each position, or of 16 met positions.
 
-const ATTENTION_INVOCATIONS: u32 = 64u;
-// Positions of a tile that is met.
-const MET: u32 = 16u;
-// Vectors of a tile's row; from row to row of a tile there is one more, against bank conflicts.
-const VECTORS: u32 = 16u;
+const ATTENTION_INVOCATIONS: u32 = 256u;
+// Depth of a tile, and invocations side by side.
+const ACROSS: u32 = 16u;
+// One vector more than there are invocations side by side, against bank conflicts.
 const PITCH: u32 = 17u;
+// From one of the four to the next.
+const FOUR: vec4<u32> = vec4<u32>(0u, 16u, 32u, 48u);
 
-var<workgroup> own: array<vec4<f32>, 544>;
-var<workgroup> met: array<vec4<f32>, 272>;
-var<workgroup> weights: array<f32, 544>;
-var<workgroup> parts: array<f32, 128>;
+var<workgroup> tile_own: array<vec4<f32>, 272>;
+var<workgroup> tile_met: array<vec4<f32>, 272>;
 
-// A lane has own positions `lane / 4` and 16 behind, and met positions `lane % 4`, 4, 8 and 12 behind.
-struct Pair {
-    a: vec4<f32>,
-    b: vec4<f32>,
+// Sums of an invocation: a vector, over own positions, for each of four met positions or columns.
+struct Block {
+    c0: vec4<f32>,
+    c1: vec4<f32>,
+    c2: vec4<f32>,
+    c3: vec4<f32>,
 }
 
-// Columns `4 (lane % 4)` and 16, 32, 48 behind, of both own positions.
-struct Rows {
-    a0: vec4<f32>,
-    a1: vec4<f32>,
-    a2: vec4<f32>,
-    a3: vec4<f32>,
-    b0: vec4<f32>,
-    b1: vec4<f32>,
-    b2: vec4<f32>,
-    b3: vec4<f32>,
+fn empty() -> Block {
+    return Block(vec4<f32>(0.0), vec4<f32>(0.0), vec4<f32>(0.0), vec4<f32>(0.0));
 }
 
-// Vectors of a tile that begins at a column and has numbers in them.
-fn vectors_from(column: u32, columns: u32) -> u32 {
-    return (min(columns - min(column, columns), COLUMNS) + 3u) / 4u;
+fn scaled(block: Block, factors: vec4<f32>) -> Block {
+    return Block(block.c0 * factors, block.c1 * factors, block.c2 * factors, block.c3 * factors);
 }
 
-// The logarithm of the vectors of a row that are loaded: as many as are read, 4, 8 or 16.
-fn shift_of(column: u32, columns: u32) -> u32 {
-    let n_vectors = vectors_from(column, columns);
-    return select(select(2u, 3u, n_vectors > 4u), 4u, n_vectors > 8u);
+fn product(a: Block, b: Block) -> Block {
+    return Block(a.c0 * b.c0, a.c1 * b.c1, a.c2 * b.c2, a.c3 * b.c3);
 }
 
-// Where four numbers of a position stand, and which of them there are. Those that there are not stand at one that is there.
-struct Four {
-    at: vec4<u32>,
-    is_in: vec4<bool>,
+fn chosen(block: Block, n: u32) -> vec4<f32> {
+    return select(select(block.c0, block.c1, n == 1u), select(block.c2, block.c3, n == 3u), n > 1u);
 }
 
-fn four_at(place: Place, i: u32, positions: u32, c: u32, columns: u32) -> Four {
-    let is_in = (i < positions) & (c < columns);
-    let at = select(0u, ((place.row * positions + i) * params.heads + place.head) * columns + c, is_in);
-    let n = select(1u, columns - c, is_in);
-    let lanes = vec4<u32>(0u, 1u, 2u, 3u);
-    return Four(vec4<u32>(at) + min(lanes, vec4<u32>(n - 1u)), vec4<bool>(is_in) & (vec4<u32>(n) > lanes));
+fn q_at(at: vec4<u32>) -> vec4<f32> {
+    return vec4<f32>(q[at.x], q[at.y], q[at.z], q[at.w]);
 }
 
-fn q_at(place: Place, i: u32, c: u32) -> vec4<f32> {
-    let four = four_at(place, i, params.queries, c, params.dim);
-    return select(vec4<f32>(0.0), vec4<f32>(q[four.at.x], q[four.at.y], q[four.at.z], q[four.at.w]), four.is_in);
+fn k_at(at: vec4<u32>) -> vec4<f32> {
+    return vec4<f32>(k[at.x], k[at.y], k[at.z], k[at.w]);
 }
 
-fn k_at(place: Place, j: u32, c: u32) -> vec4<f32> {
-    let four = four_at(place, j, params.keys, c, params.dim);
-    return select(vec4<f32>(0.0), vec4<f32>(k[four.at.x], k[four.at.y], k[four.at.z], k[four.at.w]), four.is_in);
+fn v_at(at: vec4<u32>) -> vec4<f32> {
+    return vec4<f32>(v[at.x], v[at.y], v[at.z], v[at.w]);
 }
 
-fn v_at(place: Place, j: u32, c: u32) -> vec4<f32> {
-    let four = four_at(place, j, params.keys, c, params.value_dim);
-    return select(vec4<f32>(0.0), vec4<f32>(v[four.at.x], v[four.at.y], v[four.at.z], v[four.at.w]), four.is_in);
+fn dy_at(at: vec4<u32>) -> vec4<f32> {
+    return vec4<f32>(dy[at.x], dy[at.y], dy[at.z], dy[at.w]);
 }
 
-fn dy_at(place: Place, i: u32, c: u32) -> vec4<f32> {
-    let four = four_at(place, i, params.queries, c, params.value_dim);
-    return select(vec4<f32>(0.0), vec4<f32>(dy[four.at.x], dy[four.at.y], dy[four.at.z], dy[four.at.w]), four.is_in);
+// Four columns of a vector, 16 apart; those behind the end are the last.
+fn columns_at(vector: u32, column: u32, columns: u32) -> vec4<u32> {
+    return vector + min(column + FOUR, vec4<u32>(columns - 1u));
 }
 
-fn own_q(place: Place, column: u32, lane: u32) {
-    let shift = shift_of(column, params.dim);
-    for (var n = lane; n < OWN << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        own[at.x * PITCH + at.y] = q_at(place, place.first + at.x, column + 4u * at.y);
-    }
+// Place in a tile of what an invocation brings: of a number of a position, or of a column of a position.
+fn down(lane: u32) -> u32 {
+    return lane % ACROSS * PITCH + lane / ACROSS;
 }
 
-fn own_k(place: Place, column: u32, lane: u32) {
-    let shift = shift_of(column, params.dim);
-    for (var n = lane; n < OWN << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        own[at.x * PITCH + at.y] = k_at(place, place.first + at.x, column + 4u * at.y);
-    }
+fn along(lane: u32) -> u32 {
+    return lane / ACROSS * PITCH + lane % ACROSS;
 }
 
-fn own_v(place: Place, column: u32, lane: u32) {
-    let shift = shift_of(column, params.value_dim);
-    for (var n = lane; n < OWN << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        own[at.x * PITCH + at.y] = v_at(place, place.first + at.x, column + 4u * at.y);
-    }
-}
-
-fn own_dy(place: Place, column: u32, lane: u32) {
-    let shift = shift_of(column, params.value_dim);
-    for (var n = lane; n < OWN << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        own[at.x * PITCH + at.y] = dy_at(place, place.first + at.x, column + 4u * at.y);
-    }
-}
-
-fn met_q(place: Place, first: u32, column: u32, lane: u32) {
-    let shift = shift_of(column, params.dim);
-    for (var n = lane; n < MET << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        met[at.x * PITCH + at.y] = q_at(place, first + at.x, column + 4u * at.y);
-    }
-}
-
-fn met_k(place: Place, first: u32, column: u32, lane: u32) {
-    let shift = shift_of(column, params.dim);
-    for (var n = lane; n < MET << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        met[at.x * PITCH + at.y] = k_at(place, first + at.x, column + 4u * at.y);
-    }
-}
-
-fn met_v(place: Place, first: u32, column: u32, lane: u32) {
-    let shift = shift_of(column, params.value_dim);
-    for (var n = lane; n < MET << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        met[at.x * PITCH + at.y] = v_at(place, first + at.x, column + 4u * at.y);
-    }
-}
-
-fn met_dy(place: Place, first: u32, column: u32, lane: u32) {
-    let shift = shift_of(column, params.value_dim);
-    for (var n = lane; n < MET << shift; n += 64u) {
-        let at = vec2<u32>(n >> shift, n & ((1u << shift) - 1u));
-        met[at.x * PITCH + at.y] = dy_at(place, first + at.x, column + 4u * at.y);
-    }
-}
-
-// Adds the products of own and met rows of both tiles.
-fn with_products(before: Pair, lane: u32, n_vectors: u32) -> Pair {
-    let a = lane / 4u * PITCH;
-    let b = a + 16u * PITCH;
-    let other = lane % 4u * PITCH;
-    var sum_a = before.a;
-    var sum_b = before.b;
-    for (var c = 0u; c < n_vectors; c += 1u) {
-        let own_a = own[a + c];
-        let own_b = own[b + c];
-        let met_0 = met[other + c];
-        let met_1 = met[other + 4u * PITCH + c];
-        let met_2 = met[other + 8u * PITCH + c];
-        let met_3 = met[other + 12u * PITCH + c];
-        sum_a += vec4<f32>(dot(own_a, met_0), dot(own_a, met_1), dot(own_a, met_2), dot(own_a, met_3));
-        sum_b += vec4<f32>(dot(own_b, met_0), dot(own_b, met_1), dot(own_b, met_2), dot(own_b, met_3));
-    }
-    return Pair(sum_a, sum_b);
-}
-
-// Adds the met rows, each by its weight for the own positions.
-fn with_weighted(before: Rows, lane: u32, n_vectors: u32) -> Rows {
-    let a = lane / 4u * PITCH;
-    let b = a + 16u * PITCH;
-    var rows = before;
-    for (var n = 0u; n < MET; n += 1u) {
-        let weight_a = weights[a + n];
-        let weight_b = weights[b + n];
-        let at = n * PITCH + lane % 4u;
-        let met_0 = met[at];
-        rows.a0 += weight_a * met_0;
-        rows.b0 += weight_b * met_0;
-        if n_vectors > 4u {
-            let met_1 = met[at + 4u];
-            rows.a1 += weight_a * met_1;
-            rows.b1 += weight_b * met_1;
+// Adds the products of both tiles. Of few met positions or columns, those that are not there are left out.
+fn with_products(before: Block, lane: u32, across: u32, depth: u32) -> Block {
+    var sums = before;
+    let first = vec2<u32>(lane / ACROSS, lane % ACROSS);
+    let end = min(depth, ACROSS) * PITCH;
+    if across > 32u {
+        for (var k = 0u; k < ACROSS * PITCH; k += 4u * PITCH) {
+            let at = k + first;
+            let a0 = tile_own[at.x];
+            let b0 = tile_met[at.y];
+            sums.c0 += a0 * b0.x;
+            sums.c1 += a0 * b0.y;
+            sums.c2 += a0 * b0.z;
+            sums.c3 += a0 * b0.w;
+            let a1 = tile_own[at.x + PITCH];
+            let b1 = tile_met[at.y + PITCH];
+            sums.c0 += a1 * b1.x;
+            sums.c1 += a1 * b1.y;
+            sums.c2 += a1 * b1.z;
+            sums.c3 += a1 * b1.w;
+            let a2 = tile_own[at.x + 2u * PITCH];
+            let b2 = tile_met[at.y + 2u * PITCH];
+            sums.c0 += a2 * b2.x;
+            sums.c1 += a2 * b2.y;
+            sums.c2 += a2 * b2.z;
+            sums.c3 += a2 * b2.w;
+            let a3 = tile_own[at.x + 3u * PITCH];
+            let b3 = tile_met[at.y + 3u * PITCH];
+            sums.c0 += a3 * b3.x;
+            sums.c1 += a3 * b3.y;
+            sums.c2 += a3 * b3.z;
+            sums.c3 += a3 * b3.w;
         }
-        if n_vectors > 8u {
-            let met_2 = met[at + 8u];
-            let met_3 = met[at + 12u];
-            rows.a2 += weight_a * met_2;
-            rows.b2 += weight_b * met_2;
-            rows.a3 += weight_a * met_3;
-            rows.b3 += weight_b * met_3;
+    } else if across > 16u {
+        for (var k = 0u; k < end; k += PITCH) {
+            let a = tile_own[k + first.x];
+            let b = tile_met[k + first.y];
+            sums.c0 += a * b.x;
+            sums.c1 += a * b.y;
+        }
+    } else {
+        for (var k = 0u; k < end; k += PITCH) {
+            sums.c0 += tile_own[k + first.x] * tile_met[k + first.y].x;
         }
     }
-    return rows;
+    return sums;
 }
 
-fn keep_weights(pair: Pair, lane: u32) {
-    let a = lane / 4u * PITCH + lane % 4u;
-    let b = a + 16u * PITCH;
-    weights[a] = pair.a.x;
-    weights[a + 4u] = pair.a.y;
-    weights[a + 8u] = pair.a.z;
-    weights[a + 12u] = pair.a.w;
-    weights[b] = pair.b.x;
-    weights[b + 4u] = pair.b.y;
-    weights[b + 8u] = pair.b.z;
-    weights[b + 12u] = pair.b.w;
+// Leaves a vector over own positions for the other invocations of these.
+fn leave(lane: u32, four: vec4<f32>) {
+    workgroupBarrier();
+    tile_own[along(lane)] = four;
+    workgroupBarrier();
 }
 
-fn largest(four: vec4<f32>) -> f32 {
-    return max(max(four.x, four.y), max(four.z, four.w));
+fn largest_left(lane: u32) -> vec4<f32> {
+    var largest = vec4<f32>(LOW);
+    for (var n = 0u; n < ACROSS; n += 1u) {
+        largest = max(largest, tile_own[lane / ACROSS * PITCH + n]);
+    }
+    return largest;
 }
 
-fn total(four: vec4<f32>) -> f32 {
-    return (four.x + four.y) + (four.z + four.w);
+fn total_left(lane: u32) -> vec4<f32> {
+    var total = vec4<f32>(0.0);
+    for (var n = 0u; n < ACROSS; n += 1u) {
+        total += tile_own[lane / ACROSS * PITCH + n];
+    }
+    return total;
 }
 
-// The values of both own positions that the four lanes of each have left in `parts`.
-fn parts_of(lane: u32) -> Pair {
-    let a = lane / 4u * 4u;
-    let b = a + 64u;
-    return Pair(
-        vec4<f32>(parts[a], parts[a + 1u], parts[a + 2u], parts[a + 3u]),
-        vec4<f32>(parts[b], parts[b + 1u], parts[b + 2u], parts[b + 3u]),
-    );
+// Products of own queries and met keys.
+fn q_by_k(own: vec4<u32>, met: vec4<u32>, lane: u32, across: u32) -> Block {
+    var sums = empty();
+    for (var column = 0u; column < params.dim; column += ACROSS) {
+        let c = column + lane % ACROSS;
+        let at = min(c, params.dim - 1u);
+        workgroupBarrier();
+        tile_own[down(lane)] = select(vec4<f32>(0.0), q_at(own * params.dim + at), c < params.dim);
+        tile_met[down(lane)] = select(vec4<f32>(0.0), k_at(met * params.dim + at), c < params.dim);
+        workgroupBarrier();
+        sums = with_products(sums, lane, across, params.dim - column);
+    }
+    return sums;
 }
 
-// Leaves sums of both own positions in the tile of own rows.
-fn keep_rows(rows: Rows, lane: u32) {
-    let a = lane / 4u * PITCH + lane % 4u;
-    let b = a + 16u * PITCH;
-    own[a] = rows.a0;
-    own[a + 4u] = rows.a1;
-    own[a + 8u] = rows.a2;
-    own[a + 12u] = rows.a3;
-    own[b] = rows.b0;
-    own[b + 4u] = rows.b1;
-    own[b + 8u] = rows.b2;
-    own[b + 12u] = rows.b3;
+// Products of own keys and met queries.
+fn k_by_q(own: vec4<u32>, met: vec4<u32>, lane: u32, across: u32) -> Block {
+    var sums = empty();
+    for (var column = 0u; column < params.dim; column += ACROSS) {
+        let c = column + lane % ACROSS;
+        let at = min(c, params.dim - 1u);
+        workgroupBarrier();
+        tile_own[down(lane)] = select(vec4<f32>(0.0), k_at(own * params.dim + at), c < params.dim);
+        tile_met[down(lane)] = select(vec4<f32>(0.0), q_at(met * params.dim + at), c < params.dim);
+        workgroupBarrier();
+        sums = with_products(sums, lane, across, params.dim - column);
+    }
+    return sums;
 }
 
-// A lane's column of an own row.
-fn kept_number(r: u32, lane: u32) -> f32 {
-    return own[r * PITCH + lane / 4u][lane % 4u];
+// Products of gradients of own queries and met values.
+fn dy_by_v(own: vec4<u32>, met: vec4<u32>, lane: u32, across: u32) -> Block {
+    var sums = empty();
+    for (var column = 0u; column < params.value_dim; column += ACROSS) {
+        let c = column + lane % ACROSS;
+        let at = min(c, params.value_dim - 1u);
+        workgroupBarrier();
+        tile_own[down(lane)] = select(vec4<f32>(0.0), dy_at(own * params.value_dim + at), c < params.value_dim);
+        tile_met[down(lane)] = select(vec4<f32>(0.0), v_at(met * params.value_dim + at), c < params.value_dim);
+        workgroupBarrier();
+        sums = with_products(sums, lane, across, params.value_dim - column);
+    }
+    return sums;
+}
+
+// Products of own values and gradients of met queries.
+fn v_by_dy(own: vec4<u32>, met: vec4<u32>, lane: u32, across: u32) -> Block {
+    var sums = empty();
+    for (var column = 0u; column < params.value_dim; column += ACROSS) {
+        let c = column + lane % ACROSS;
+        let at = min(c, params.value_dim - 1u);
+        workgroupBarrier();
+        tile_own[down(lane)] = select(vec4<f32>(0.0), v_at(own * params.value_dim + at), c < params.value_dim);
+        tile_met[down(lane)] = select(vec4<f32>(0.0), dy_at(met * params.value_dim + at), c < params.value_dim);
+        workgroupBarrier();
+        sums = with_products(sums, lane, across, params.value_dim - column);
+    }
+    return sums;
+}
+
+// Adds met values, by their weights: four columns of the result.
+fn with_v(before: Block, weights: Block, place: Place, first: u32, end: u32, lane: u32) -> Block {
+    var sums = before;
+    for (var n = 0u; n < 4u && first + n * ACROSS < end; n += 1u) {
+        let met = first + n * ACROSS;
+        let vector = keys_at(place, vec4<u32>(met + lane / ACROSS)).x * params.value_dim;
+        workgroupBarrier();
+        tile_own[down(lane)] = chosen(weights, n);
+        tile_met[along(lane)] = v_at(columns_at(vector, place.column + lane % ACROSS, params.value_dim));
+        workgroupBarrier();
+        sums = with_products(sums, lane, params.value_dim - min(place.column, params.value_dim), end - met);
+    }
+    return sums;
+}
+
+// Adds met keys, by their weights: four columns of the result.
+fn with_k(before: Block, weights: Block, place: Place, first: u32, end: u32, lane: u32) -> Block {
+    var sums = before;
+    for (var n = 0u; n < 4u && first + n * ACROSS < end; n += 1u) {
+        let met = first + n * ACROSS;
+        let vector = keys_at(place, vec4<u32>(met + lane / ACROSS)).x * params.dim;
+        workgroupBarrier();
+        tile_own[down(lane)] = chosen(weights, n);
+        tile_met[along(lane)] = k_at(columns_at(vector, place.column + lane % ACROSS, params.dim));
+        workgroupBarrier();
+        sums = with_products(sums, lane, params.dim - min(place.column, params.dim), end - met);
+    }
+    return sums;
+}
+
+// Adds met queries, by their weights: four columns of the result.
+fn with_q(before: Block, weights: Block, place: Place, first: u32, end: u32, lane: u32) -> Block {
+    var sums = before;
+    for (var n = 0u; n < 4u && first + n * ACROSS < end; n += 1u) {
+        let met = first + n * ACROSS;
+        let vector = queries_at(place, vec4<u32>(met + lane / ACROSS)).x * params.dim;
+        workgroupBarrier();
+        tile_own[down(lane)] = chosen(weights, n);
+        tile_met[along(lane)] = q_at(columns_at(vector, place.column + lane % ACROSS, params.dim));
+        workgroupBarrier();
+        sums = with_products(sums, lane, params.dim - min(place.column, params.dim), end - met);
+    }
+    return sums;
+}
+
+// Adds met gradients, by their weights: four columns of the result.
+fn with_dy(before: Block, weights: Block, place: Place, first: u32, end: u32, lane: u32) -> Block {
+    var sums = before;
+    for (var n = 0u; n < 4u && first + n * ACROSS < end; n += 1u) {
+        let met = first + n * ACROSS;
+        let vector = queries_at(place, vec4<u32>(met + lane / ACROSS)).x * params.value_dim;
+        workgroupBarrier();
+        tile_own[down(lane)] = chosen(weights, n);
+        tile_met[along(lane)] = dy_at(columns_at(vector, place.column + lane % ACROSS, params.value_dim));
+        workgroupBarrier();
+        sums = with_products(sums, lane, params.value_dim - min(place.column, params.value_dim), end - met);
+    }
+    return sums;
+}
+
+// The end of the keys that some own query sees.
+fn end_of_keys(place: Place) -> u32 {
+    return select(params.keys, min(params.keys, place.first + OWN), CAUSAL != 0u);
 }
 
 fn mean_value(place: Place, c: u32) -> f32 {
     var sum = 0.0;
     for (var j = 0u; j < params.keys; j += 1u) {
-        sum += v[((place.row * params.keys + j) * params.heads + place.head) * params.value_dim + c];
+        sum += v[keys_at(place, vec4<u32>(j)).x * params.value_dim + c];
     }
     return sum / f32(params.keys);
 }
 
 fn forward_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
-    let place = place_of(item_index(workgroup, workgroups), params.queries, params.value_dim);
+    let place = place_of(item_index(workgroup, workgroups), params.queries, params.heads, params.value_dim);
     if place.row >= params.rows {
         return;
     }
-    let sub = lane % 4u;
-    let mine = lane / 4u;
-    let i_a = place.first + mine;
-    let i_b = i_a + 16u;
+    let i = place.first + lane / ACROSS + FOUR;
+    let own = queries_at(place, i);
+    let counted = counted_queries(place.row, i);
     let draws = draws_of(place.row);
-    let counts_a = vec4<bool>(query_counts(place.row, i_a));
-    let counts_b = vec4<bool>(query_counts(place.row, i_b));
+    let end = end_of_keys(place);
+    let low = vec4<f32>(LOW);
     let zero = vec4<f32>(0.0);
-    var rows = Rows(zero, zero, zero, zero, zero, zero, zero, zero);
-    var peak_a = LOW;
-    var peak_b = LOW;
-    var sum_a = 0.0;
-    var sum_b = 0.0;
-    var end = params.keys;
-    if CAUSAL != 0u {
-        end = min(end, place.first + OWN);
+    var sums = empty();
+    var peak = low;
+    var total = zero;
+    for (var first = 0u; first < end; first += OWN) {
+        let met = keys_at(place, first + lane / ACROSS + FOUR);
+        var p = scaled(q_by_k(own, met, lane, end - first), vec4<f32>(params.scale));
+        let j = first + lane % ACROSS + FOUR;
+        let known = known_keys(place.row, j);
+        p.c0 = select(low, p.c0, counted & are_before(i, j.xxxx) & vec4<bool>(known.x));
+        p.c1 = select(low, p.c1, counted & are_before(i, j.yyyy) & vec4<bool>(known.y));
+        p.c2 = select(low, p.c2, counted & are_before(i, j.zzzz) & vec4<bool>(known.z));
+        p.c3 = select(low, p.c3, counted & are_before(i, j.wwww) & vec4<bool>(known.w));
+        leave(lane, max(max(p.c0, p.c1), max(p.c2, p.c3)));
+        let before = peak;
+        peak = max(peak, largest_left(lane));
+        p.c0 = select(exp(p.c0 - peak), zero, p.c0 == low);
+        p.c1 = select(exp(p.c1 - peak), zero, p.c1 == low);
+        p.c2 = select(exp(p.c2 - peak), zero, p.c2 == low);
+        p.c3 = select(exp(p.c3 - peak), zero, p.c3 == low);
+        let shrink = exp(before - peak);
+        total = total * shrink + ((p.c0 + p.c1) + (p.c2 + p.c3));
+        p.c0 *= factors_of(draws, place.head, i, j.xxxx);
+        p.c1 *= factors_of(draws, place.head, i, j.yyyy);
+        p.c2 *= factors_of(draws, place.head, i, j.zzzz);
+        p.c3 *= factors_of(draws, place.head, i, j.wwww);
+        sums = with_v(scaled(sums, shrink), p, place, first, end, lane);
     }
-    for (var first = 0u; first < end; first += MET) {
-        var scores = Pair(zero, zero);
-        for (var column = 0u; column < params.dim; column += COLUMNS) {
-            if first == 0u || params.dim > COLUMNS {
-                own_q(place, column, lane);
-            }
-            met_k(place, first, column, lane);
-            workgroupBarrier();
-            scores = with_products(scores, lane, vectors_from(column, params.dim));
-            workgroupBarrier();
-        }
-        met_v(place, first, place.column, lane);
-        let j = first + sub;
-        let keys = vec4<u32>(j, j + 4u, j + 8u, j + 12u);
-        let known = known_keys(place.row, keys);
-        let seen_a = known & counts_a & are_before(vec4<u32>(i_a), keys);
-        let seen_b = known & counts_b & are_before(vec4<u32>(i_b), keys);
-        let score_a = select(vec4<f32>(LOW), scores.a * params.scale, seen_a);
-        let score_b = select(vec4<f32>(LOW), scores.b * params.scale, seen_b);
-        parts[lane] = largest(score_a);
-        parts[lane + 64u] = largest(score_b);
-        workgroupBarrier();
-        let peaks = parts_of(lane);
-        let new_a = max(peak_a, largest(peaks.a));
-        let new_b = max(peak_b, largest(peaks.b));
-        let p_a = select(zero, exp(score_a - new_a), seen_a);
-        let p_b = select(zero, exp(score_b - new_b), seen_b);
-        let shrink_a = exp(peak_a - new_a);
-        let shrink_b = exp(peak_b - new_b);
-        peak_a = new_a;
-        peak_b = new_b;
-        sum_a = sum_a * shrink_a + total(p_a);
-        sum_b = sum_b * shrink_b + total(p_b);
-        rows.a0 *= shrink_a;
-        rows.a1 *= shrink_a;
-        rows.a2 *= shrink_a;
-        rows.a3 *= shrink_a;
-        rows.b0 *= shrink_b;
-        rows.b1 *= shrink_b;
-        rows.b2 *= shrink_b;
-        rows.b3 *= shrink_b;
-        let kept_a = p_a * factors_of(draws, place.head, i_a, j, 0u, 4u);
-        let kept_b = p_b * factors_of(draws, place.head, i_b, j, 0u, 4u);
-        keep_weights(Pair(kept_a, kept_b), lane);
-        workgroupBarrier();
-        rows = with_weighted(rows, lane, vectors_from(place.column, params.value_dim));
-        workgroupBarrier();
+    leave(lane, total);
+    total = total_left(lane);
+    store_y(place, i, scaled(sums, 1.0 / max(total, vec4<f32>(1e-30))), total == zero, lane);
+    if place.column == 0u && lane % ACROSS == 0u {
+        store_lse(own, i, select(peak + log(max(total, vec4<f32>(1e-30))), vec4<f32>(EMPTY), total == zero));
     }
-    parts[lane] = sum_a;
-    parts[lane + 64u] = sum_b;
-    workgroupBarrier();
-    let totals = parts_of(lane);
-    workgroupBarrier();
-    let total_a = total(totals.a);
-    let total_b = total(totals.b);
-    keep_rows(rows, lane);
-    if sub == 0u {
-        parts[mine] = total_a;
-        parts[mine + 16u] = total_b;
-        let query = (place.row * params.queries + i_a) * params.heads + place.head;
-        if place.column == 0u && i_a < params.queries {
-            lse[query] = select(peak_a + log(max(total_a, 1e-30)), EMPTY, total_a == 0.0);
-        }
-        if place.column == 0u && i_b < params.queries {
-            lse[query + 16u * params.heads] = select(peak_b + log(max(total_b, 1e-30)), EMPTY, total_b == 0.0);
+}
+
+fn store_lse(at: vec4<u32>, i: vec4<u32>, logs: vec4<f32>) {
+    for (var n = 0u; n < 4u; n += 1u) {
+        if i[n] < params.queries {
+            lse[at[n]] = logs[n];
         }
     }
-    workgroupBarrier();
-    let c = place.column + lane;
-    let n_rows = select(0u, min(OWN, params.queries - place.first), c < params.value_dim);
-    for (var r = 0u; r < n_rows; r += 1u) {
-        var value = kept_number(r, lane) / max(parts[r], 1e-30);
-        if parts[r] == 0.0 {
-            value = 0.0;
-            if UNIFORM != 0u {
-                value = mean_value(place, c);
+}
+
+// Writes an invocation's results; those of empty queries are means of all values, or 0.
+fn store_y(place: Place, i: vec4<u32>, results: Block, are_empty: vec4<bool>, lane: u32) {
+    let at = queries_at(place, i) * params.value_dim;
+    for (var n = 0u; n < 4u; n += 1u) {
+        let c = place.column + lane % ACROSS + n * ACROSS;
+        if c >= params.value_dim {
+            return;
+        }
+        var mean = 0.0;
+        if UNIFORM != 0u && any(are_empty) {
+            mean = mean_value(place, c);
+        }
+        let four = select(chosen(results, n), vec4<f32>(mean), are_empty);
+        for (var m = 0u; m < 4u; m += 1u) {
+            if i[m] < params.queries {
+                y[at[m] + c] = four[m];
             }
         }
-        y[((place.row * params.queries + place.first + r) * params.heads + place.head) * params.value_dim + c] = value;
     }
+}
+
+// Gradients of four scores, from probabilities and the gradients of these.
+fn slopes(p: vec4<f32>, dp: vec4<f32>, mean: vec4<f32>) -> vec4<f32> {
+    return p * (dp - mean) * params.scale;
+}
+
+// Probabilities of four scores.
+fn shares(score: vec4<f32>, log: vec4<f32>, seen: vec4<bool>) -> vec4<f32> {
+    return select(vec4<f32>(0.0), exp(score * params.scale - log), seen);
 }
 
 fn queries_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
-    let place = place_of(item_index(workgroup, workgroups), params.queries, params.dim);
+    let place = place_of(item_index(workgroup, workgroups), params.queries, params.heads, params.dim);
     if place.row >= params.rows {
         return;
     }
-    let i_a = place.first + lane / 4u;
-    let i_b = i_a + 16u;
+    let i = place.first + lane / ACROSS + FOUR;
+    let own = queries_at(place, i);
     let draws = draws_of(place.row);
-    let of_a = statistics_of(place, i_a);
-    let of_b = statistics_of(place, i_b);
-    let zero = vec4<f32>(0.0);
-    var rows = Rows(zero, zero, zero, zero, zero, zero, zero, zero);
-    var end = params.keys;
-    if CAUSAL != 0u {
-        end = min(end, place.first + OWN);
+    let end = end_of_keys(place);
+    let its = statistics_of(own, i);
+    var sums = empty();
+    for (var first = 0u; first < end; first += OWN) {
+        let met = keys_at(place, first + lane / ACROSS + FOUR);
+        let dp = dy_by_v(own, met, lane, end - first);
+        let scores = q_by_k(own, met, lane, end - first);
+        let j = first + lane % ACROSS + FOUR;
+        let known = known_keys(place.row, j);
+        let p0 = shares(scores.c0, its.logs, are_before(i, j.xxxx) & vec4<bool>(known.x));
+        let p1 = shares(scores.c1, its.logs, are_before(i, j.yyyy) & vec4<bool>(known.y));
+        let p2 = shares(scores.c2, its.logs, are_before(i, j.zzzz) & vec4<bool>(known.z));
+        let p3 = shares(scores.c3, its.logs, are_before(i, j.wwww) & vec4<bool>(known.w));
+        let ds = Block(
+            slopes(p0, dp.c0 * factors_of(draws, place.head, i, j.xxxx), its.means),
+            slopes(p1, dp.c1 * factors_of(draws, place.head, i, j.yyyy), its.means),
+            slopes(p2, dp.c2 * factors_of(draws, place.head, i, j.zzzz), its.means),
+            slopes(p3, dp.c3 * factors_of(draws, place.head, i, j.wwww), its.means),
+        );
+        sums = with_k(sums, ds, place, first, end, lane);
     }
-    for (var first = 0u; first < end; first += MET) {
-        var dp = Pair(zero, zero);
-        for (var column = 0u; column < params.value_dim; column += COLUMNS) {
-            own_dy(place, column, lane);
-            met_v(place, first, column, lane);
-            workgroupBarrier();
-            dp = with_products(dp, lane, vectors_from(column, params.value_dim));
-            workgroupBarrier();
+    for (var n = 0u; n < 4u; n += 1u) {
+        let c = place.column + lane % ACROSS + n * ACROSS;
+        let four = chosen(sums, n);
+        for (var m = 0u; m < 4u; m += 1u) {
+            if c < params.dim && i[m] < params.queries {
+                d_q[own[m] * params.dim + c] = four[m];
+            }
         }
-        var scores = Pair(zero, zero);
-        for (var column = 0u; column < params.dim; column += COLUMNS) {
-            own_q(place, column, lane);
-            met_k(place, first, column, lane);
-            workgroupBarrier();
-            scores = with_products(scores, lane, vectors_from(column, params.dim));
-            workgroupBarrier();
-        }
-        let j = first + lane % 4u;
-        let keys = vec4<u32>(j, j + 4u, j + 8u, j + 12u);
-        let known = known_keys(place.row, keys);
-        let seen_a = known & are_before(vec4<u32>(i_a), keys);
-        let seen_b = known & are_before(vec4<u32>(i_b), keys);
-        let p_a = select(zero, exp(scores.a * params.scale - of_a.x), seen_a);
-        let p_b = select(zero, exp(scores.b * params.scale - of_b.x), seen_b);
-        let dp_a = dp.a * factors_of(draws, place.head, i_a, j, 0u, 4u);
-        let dp_b = dp.b * factors_of(draws, place.head, i_b, j, 0u, 4u);
-        keep_weights(Pair(p_a * (dp_a - of_a.y) * params.scale, p_b * (dp_b - of_b.y) * params.scale), lane);
-        if params.dim > COLUMNS {
-            met_k(place, first, place.column, lane);
-        }
-        workgroupBarrier();
-        rows = with_weighted(rows, lane, vectors_from(place.column, params.dim));
-        workgroupBarrier();
-    }
-    keep_rows(rows, lane);
-    workgroupBarrier();
-    let c = place.column + lane;
-    let n_rows = select(0u, min(OWN, params.queries - place.first), c < params.dim);
-    for (var r = 0u; r < n_rows; r += 1u) {
-        d_q[((place.row * params.queries + place.first + r) * params.heads + place.head) * params.dim + c] = kept_number(r, lane);
     }
 }
 
-// Sum of dy over the queries before `end` that see no key, by their share of each value.
+// Weight of a query's gradient in those of four values: of a query that sees no key, if there is one, all values have a share.
+fn weights_of(p: vec4<f32>, factors: vec4<f32>, log: f32, is_there: bool) -> vec4<f32> {
+    if UNIFORM == 0u {
+        return p * factors;
+    }
+    return select(p * factors, vec4<f32>(1.0 / f32(params.keys)), vec4<bool>(is_there && log == EMPTY));
+}
+
+// Sum of dy over the queries of a head before `end` that see no key, by their share of each value.
 fn share_before(place: Place, end: u32, c: u32) -> f32 {
     var sum = 0.0;
     for (var i = 0u; i < end; i += 1u) {
-        let query = (place.row * params.queries + i) * params.heads + place.head;
+        let query = queries_at(place, vec4<u32>(i)).x;
         if statistics[2u * query] == EMPTY {
             sum += dy[query * params.value_dim + c];
         }
@@ -425,94 +422,73 @@ fn share_before(place: Place, end: u32, c: u32) -> f32 {
 }
 
 fn keys_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
-    let place = place_of(item_index(workgroup, workgroups), params.keys, max(params.dim, params.value_dim));
+    let columns = max(params.dim, params.value_dim);
+    var place = place_of(item_index(workgroup, workgroups), params.keys, params.key_heads, columns);
     if place.row >= params.rows {
         return;
     }
-    let sub = lane % 4u;
-    let j_a = place.first + lane / 4u;
-    let j_b = j_a + 16u;
+    let j = place.first + lane / ACROSS + FOUR;
+    let own = keys_at(place, j);
+    let known = known_keys(place.row, j);
     let draws = draws_of(place.row);
-    let zero = vec4<f32>(0.0);
-    var d_keys = Rows(zero, zero, zero, zero, zero, zero, zero, zero);
-    var d_values = Rows(zero, zero, zero, zero, zero, zero, zero, zero);
-    let known = known_keys(place.row, vec4<u32>(j_a, j_b, j_a, j_b));
     // No query before its first key sees any of them.
-    var start = 0u;
-    if CAUSAL != 0u {
-        start = place.first;
-    }
-    for (var first = start; first < params.queries; first += MET) {
-        var scores = Pair(zero, zero);
-        for (var column = 0u; column < params.dim; column += COLUMNS) {
-            own_k(place, column, lane);
-            met_q(place, first, column, lane);
-            workgroupBarrier();
-            scores = with_products(scores, lane, vectors_from(column, params.dim));
-            workgroupBarrier();
+    let start = select(0u, min(place.first, params.queries), CAUSAL != 0u);
+    let n_heads = params.heads / params.key_heads;
+    var d_keys = empty();
+    var d_values = empty();
+    for (var h = 0u; h < n_heads; h += 1u) {
+        place.head = place.key_head * n_heads + h;
+        for (var first = start; first < params.queries; first += OWN) {
+            let met = queries_at(place, first + lane / ACROSS + FOUR);
+            let scores = k_by_q(own, met, lane, params.queries - first);
+            let dp = v_by_dy(own, met, lane, params.queries - first);
+            let i = first + lane % ACROSS + FOUR;
+            let its = statistics_of(queries_at(place, i), i);
+            let p0 = shares(scores.c0, its.logs.xxxx, are_before(i.xxxx, j) & known);
+            let p1 = shares(scores.c1, its.logs.yyyy, are_before(i.yyyy, j) & known);
+            let p2 = shares(scores.c2, its.logs.zzzz, are_before(i.zzzz, j) & known);
+            let p3 = shares(scores.c3, its.logs.wwww, are_before(i.wwww, j) & known);
+            let f0 = factors_of(draws, place.head, i.xxxx, j);
+            let f1 = factors_of(draws, place.head, i.yyyy, j);
+            let f2 = factors_of(draws, place.head, i.zzzz, j);
+            let f3 = factors_of(draws, place.head, i.wwww, j);
+            let are_there = i < vec4<u32>(params.queries);
+            let weights = Block(
+                weights_of(p0, f0, its.logs.x, are_there.x),
+                weights_of(p1, f1, its.logs.y, are_there.y),
+                weights_of(p2, f2, its.logs.z, are_there.z),
+                weights_of(p3, f3, its.logs.w, are_there.w),
+            );
+            let ds = Block(
+                slopes(p0, dp.c0 * f0, its.means.xxxx),
+                slopes(p1, dp.c1 * f1, its.means.yyyy),
+                slopes(p2, dp.c2 * f2, its.means.zzzz),
+                slopes(p3, dp.c3 * f3, its.means.wwww),
+            );
+            d_values = with_dy(d_values, weights, place, first, params.queries, lane);
+            d_keys = with_q(d_keys, ds, place, first, params.queries, lane);
         }
-        var dp = Pair(zero, zero);
-        for (var column = 0u; column < params.value_dim; column += COLUMNS) {
-            own_v(place, column, lane);
-            met_dy(place, first, column, lane);
-            workgroupBarrier();
-            dp = with_products(dp, lane, vectors_from(column, params.value_dim));
-            workgroupBarrier();
-        }
-        let i = first + sub;
-        let of_0 = statistics_of(place, i);
-        let of_1 = statistics_of(place, i + 4u);
-        let of_2 = statistics_of(place, i + 8u);
-        let of_3 = statistics_of(place, i + 12u);
-        let logs = vec4<f32>(of_0.x, of_1.x, of_2.x, of_3.x);
-        let mean = vec4<f32>(of_0.y, of_1.y, of_2.y, of_3.y);
-        let queries = vec4<u32>(i, i + 4u, i + 8u, i + 12u);
-        let seen_a = are_before(queries, vec4<u32>(j_a)) & vec4<bool>(known.x);
-        let seen_b = are_before(queries, vec4<u32>(j_b)) & vec4<bool>(known.y);
-        let p_a = select(zero, exp(scores.a * params.scale - logs), seen_a);
-        let p_b = select(zero, exp(scores.b * params.scale - logs), seen_b);
-        let factors_a = factors_of(draws, place.head, i, j_a, 4u, 0u);
-        let factors_b = factors_of(draws, place.head, i, j_b, 4u, 0u);
-        var weight_a = p_a * factors_a;
-        var weight_b = p_b * factors_b;
-        if UNIFORM != 0u {
-            let share = vec4<f32>(1.0 / f32(params.keys));
-            weight_a = select(weight_a, share, logs == vec4<f32>(EMPTY));
-            weight_b = select(weight_b, share, logs == vec4<f32>(EMPTY));
-        }
-        keep_weights(Pair(weight_a, weight_b), lane);
-        if params.value_dim > COLUMNS {
-            met_dy(place, first, place.column, lane);
-        }
-        workgroupBarrier();
-        d_values = with_weighted(d_values, lane, vectors_from(place.column, params.value_dim));
-        workgroupBarrier();
-        let ds_a = p_a * (dp.a * factors_a - mean) * params.scale;
-        let ds_b = p_b * (dp.b * factors_b - mean) * params.scale;
-        keep_weights(Pair(ds_a, ds_b), lane);
-        met_q(place, first, place.column, lane);
-        workgroupBarrier();
-        d_keys = with_weighted(d_keys, lane, vectors_from(place.column, params.dim));
-        workgroupBarrier();
     }
-    keep_rows(d_keys, lane);
-    workgroupBarrier();
-    let c = place.column + lane;
-    let n_rows = min(OWN, params.keys - place.first);
-    let n_keys = select(0u, n_rows, c < params.dim);
-    for (var r = 0u; r < n_keys; r += 1u) {
-        d_k[((place.row * params.keys + place.first + r) * params.heads + place.head) * params.dim + c] = kept_number(r, lane);
-    }
-    workgroupBarrier();
-    keep_rows(d_values, lane);
-    workgroupBarrier();
-    let n_values = select(0u, n_rows, c < params.value_dim);
-    var share = 0.0;
-    if UNIFORM != 0u && n_values > 0u {
-        share = share_before(place, min(start, params.queries), c);
-    }
-    for (var r = 0u; r < n_values; r += 1u) {
-        let at = ((place.row * params.keys + place.first + r) * params.heads + place.head) * params.value_dim + c;
-        d_v[at] = kept_number(r, lane) + share;
+    for (var n = 0u; n < 4u; n += 1u) {
+        let c = place.column + lane % ACROSS + n * ACROSS;
+        let of_key = chosen(d_keys, n);
+        for (var m = 0u; m < 4u; m += 1u) {
+            if c < params.dim && j[m] < params.keys {
+                d_k[own[m] * params.dim + c] = of_key[m];
+            }
+        }
+        var share = 0.0;
+        if UNIFORM != 0u && c < params.value_dim {
+            for (var h = 0u; h < n_heads; h += 1u) {
+                place.head = place.key_head * n_heads + h;
+                share += share_before(place, start, c);
+            }
+        }
+        let of_value = chosen(d_values, n) + share;
+        for (var m = 0u; m < 4u; m += 1u) {
+            if c < params.value_dim && j[m] < params.keys {
+                d_v[own[m] * params.value_dim + c] = of_value[m];
+            }
+        }
     }
 }

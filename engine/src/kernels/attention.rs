@@ -15,8 +15,10 @@ use crate::size::{Grid, Word};
 crate::params! {
     /// Rows of the batch.
     rows: u32,
-    /// Heads.
+    /// Heads of the queries.
     heads: u32,
+    /// Heads of the keys and values, a divisor of those of the queries: head `h` reads `h / (heads / key_heads)`.
+    key_heads: u32,
     /// Queries of a row.
     queries: u32,
     /// Keys of a row, each with a value.
@@ -39,7 +41,7 @@ crate::params! {
     rate: f32,
 }
 
-family!("attention", [Attention, Grid, Random]);
+family!("attention", [Attention, Grid, Random], 256);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_SUMS, &BACKWARD_QUERIES, &BACKWARD_KEYS];
@@ -51,11 +53,11 @@ const TOLERANCE: f32 = 2e-5;
 pub const EMPTY: f32 = 3e38;
 
 /// Positions of a part.
-const OWN: u32 = 32;
+const OWN: u32 = 64;
 /// Columns of a part.
 const COLUMNS: u32 = 64;
 
-/// `q [rows, queries, heads, dim]`, `k [rows, keys, heads, dim]`, `v [rows, keys, heads, value_dim]`,
+/// `q [rows, queries, heads, dim]`, `k [rows, keys, key_heads, dim]`, `v [rows, keys, key_heads, value_dim]`,
 /// `key_mask [rows, keys]`, `query_mask [rows, queries]` → `y [rows, queries, heads, value_dim]`,
 /// `lse [rows, queries, heads]`.
 ///
@@ -111,22 +113,22 @@ pub static BACKWARD_KEYS: Kernel = kernel(
 impl Record {
     /// The grid of [`FORWARD`].
     pub fn forward_grid(&self) -> Grid {
-        self.grid(self.queries, number(self.value_dim))
+        self.grid([self.heads, self.queries], number(self.value_dim))
     }
 
     /// The grid of [`BACKWARD_QUERIES`].
     pub fn backward_queries_grid(&self) -> Grid {
-        self.grid(self.queries, number(self.dim))
+        self.grid([self.heads, self.queries], number(self.dim))
     }
 
     /// The grid of [`BACKWARD_KEYS`].
     pub fn backward_keys_grid(&self) -> Grid {
-        self.grid(self.keys, number(self.dim).max(number(self.value_dim)))
+        self.grid([self.key_heads, self.keys], number(self.dim).max(number(self.value_dim)))
     }
 
-    /// The grid of a result of so many columns for each position.
-    fn grid(&self, positions: Word, columns: u32) -> Grid {
-        let of_row = number(self.heads) * number(positions).div_ceil(OWN) * columns.div_ceil(COLUMNS);
+    /// The grid of a result of so many columns for each head and position.
+    fn grid(&self, [heads, positions]: [Word; 2], columns: u32) -> Grid {
+        let of_row = number(heads) * number(positions).div_ceil(OWN) * columns.div_ceil(COLUMNS);
         let parts = match self.rows {
             Word::Rows(factor) => Word::Rows(factor * of_row),
             rows => Word::U32(number(rows) * of_row),
@@ -149,6 +151,7 @@ impl Params {
         Record {
             rows: self.rows.into(),
             heads: self.heads.into(),
+            key_heads: self.key_heads.into(),
             queries: self.queries.into(),
             keys: self.keys.into(),
             dim: self.dim.into(),
@@ -166,7 +169,7 @@ impl Params {
 /// Multiplications and additions of a kernel of this family; those of hidden pairs are counted.
 #[allow(clippy::cast_precision_loss, reason = "an estimate")]
 pub fn flops(kernel: &Kernel, params: &[u32]) -> Option<f64> {
-    let [rows, heads, queries, keys, dim, value_dim] = *params.first_chunk::<6>()?;
+    let [rows, heads, _, queries, keys, dim, value_dim] = *params.first_chunk::<7>()?;
     let products = match kernel.entry {
         "forward" => [1.0, 1.0],
         "backward_queries" => [2.0, 1.0],
@@ -183,6 +186,7 @@ struct AttentionSizes {
     params: Params,
     rows: usize,
     heads: usize,
+    key_heads: usize,
     queries: usize,
     keys: usize,
     dim: usize,
@@ -201,6 +205,7 @@ impl AttentionSizes {
         Self {
             rows: index(params.rows),
             heads: index(params.heads),
+            key_heads: index(params.key_heads),
             queries: index(params.queries),
             keys: index(params.keys),
             dim: index(params.dim),
@@ -214,14 +219,9 @@ impl AttentionSizes {
         }
     }
 
-    /// Numbers of all queries or keys of a position.
-    fn wide(&self) -> usize {
-        self.heads * self.dim
-    }
-
-    /// Numbers of all values of a position.
-    fn value_wide(&self) -> usize {
-        self.heads * self.value_dim
+    /// Heads of queries that read one head of keys.
+    fn group(&self) -> usize {
+        self.heads / self.key_heads
     }
 
     /// Number of the first random number of a query.

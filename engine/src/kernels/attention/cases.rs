@@ -1,26 +1,30 @@
 //! The sizes at which attention is tested.
 
+use bytemuck::Zeroable as _;
+
 use super::super::cases::{Case, InputFill};
 use super::super::rounding::{float, index};
 use super::{EMPTY, Params, Record};
 use crate::size::Grid;
 
-/// Rows, heads, queries, keys, numbers of a query, numbers of a value.
-const SIZES: [[u32; 6]; 10] = [
-    [1, 1, 1, 1, 1, 1],
-    [2, 2, 63, 65, 8, 8],
-    [1, 2, 65, 63, 64, 64],
-    [1, 1, 64, 64, 65, 7],
-    [1, 1, 33, 17, 3, 130],
-    [3, 1, 16, 48, 16, 1],
-    [1, 1, 100, 257, 32, 32],
-    [1, 3, 257, 70, 5, 20],
-    [0, 2, 5, 5, 4, 4],
-    [2, 3, 45, 70, 28, 12],
+/// Rows, heads of queries and of keys, queries, keys, numbers of a query, numbers of a value.
+const SIZES: [[u32; 7]; 12] = [
+    [1, 1, 1, 1, 1, 1, 1],
+    [2, 2, 2, 63, 65, 8, 8],
+    [1, 2, 2, 65, 63, 64, 64],
+    [1, 1, 1, 64, 64, 65, 7],
+    [1, 1, 1, 33, 17, 3, 130],
+    [3, 1, 1, 16, 48, 16, 1],
+    [1, 1, 1, 100, 257, 32, 32],
+    [1, 3, 3, 257, 70, 5, 20],
+    [0, 2, 2, 5, 5, 4, 4],
+    [2, 3, 3, 45, 70, 28, 12],
+    [2, 6, 2, 70, 66, 12, 20],
+    [1, 4, 1, 40, 130, 33, 65],
 ];
 
 /// Many workgroups: a grid that is folded.
-const FOLDED: [u32; 6] = [1_100, 1, 1, 1, 1, 1];
+const FOLDED: [u32; 7] = [1_100, 1, 1, 1, 1, 1, 1];
 
 /// Constants of cases; a kernel gets those that it has.
 const SETTINGS: [&[&str]; 7] = [
@@ -35,12 +39,14 @@ const SETTINGS: [&[&str]; 7] = [
 
 /// Every case of a kernel that has these constants.
 fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Params, &[&str]) -> Case) -> Vec<Case> {
-    let some = |size: [u32; 6], settings: &'static [&'static str]| {
-        let [rows, heads, queries, keys, dim, value_dim] = size;
+    let some = |size: [u32; 7], settings: &'static [&'static str]| {
+        let [rows, heads, key_heads, queries, keys, dim, value_dim] = size;
         let scale = 1.0 / float(index(dim)).sqrt();
         let (first_row, seed, step, node, rate) = (3, 5, 70, 2, 0.3);
-        let params = Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
-        let label = format!("{rows} x {heads} x {queries} to {keys}, {dim} and {value_dim} {settings:?}");
+        let sizes = Params { rows, heads, key_heads, queries, keys, dim, value_dim, ..Params::zeroed() };
+        let params = Params { scale, first_row, seed, step, node, rate, ..sizes };
+        let label =
+            format!("{rows} x {heads} by {key_heads} x {queries} to {keys}, {dim} and {value_dim} {settings:?}");
         let set = settings.iter().filter(|name| known.contains(name));
         let case =
             set.fold(Case::new(label, params.words(), grid(&params.record())), |case, name| case.constant(name, 1.0));
@@ -48,15 +54,15 @@ fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Param
     };
     let all = SIZES.iter().flat_map(|size| [0, 4].map(|settings| (*size, SETTINGS[settings])));
     let others =
-        [1, 2, 7, 9].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
+        [1, 2, 7, 9, 10].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
     let folded = [(FOLDED, SETTINGS[0])];
     all.chain(others).chain(folded).map(|(size, settings)| some(size, settings)).collect()
 }
 
 /// Lengths of queries, keys and values.
 fn lengths(p: &Params) -> [usize; 3] {
-    let heads = index(p.rows * p.heads);
-    [index(p.queries * p.dim), index(p.keys * p.dim), index(p.keys * p.value_dim)].map(|len| heads * len)
+    let of_keys = index(p.rows * p.key_heads) * index(p.keys);
+    [index(p.rows * p.heads) * index(p.queries * p.dim), of_keys * index(p.dim), of_keys * index(p.value_dim)]
 }
 
 /// Length of the results.
@@ -92,10 +98,9 @@ pub(super) fn forward() -> Vec<Case> {
 }
 
 pub(super) fn backward_sums() -> Vec<Case> {
-    let sizes = SIZES.iter().map(|size| (*size, 0)).chain([([1_100, 3, 20, 1, 1, 1], 1)]);
-    let case = |([rows, heads, queries, keys, dim, value_dim], _): ([u32; 6], u32)| {
-        let (scale, first_row, seed, step, node, rate) = (1.0, 0, 0, 0, 0, 0.0);
-        let p = Params { rows, heads, queries, keys, dim, value_dim, scale, first_row, seed, step, node, rate };
+    let sizes = SIZES.iter().map(|size| (*size, 0)).chain([([1_100, 3, 3, 20, 1, 1, 1], 1)]);
+    let case = |([rows, heads, key_heads, queries, keys, dim, value_dim], _): ([u32; 7], u32)| {
+        let p = Params { rows, heads, key_heads, queries, keys, dim, value_dim, ..Params::zeroed() };
         let count = rows * heads * queries;
         let case = Case::elements(format!("{rows} x {heads} x {queries}, {value_dim}"), p.words(), count);
         let case = case.input(InputFill::Normal(results_len(&p))).input(InputFill::Normal(results_len(&p)));

@@ -39,33 +39,34 @@ impl<'a> FastArguments<'a> {
         Self { s: AttentionSizes::of_call(call), inputs: call.inputs }
     }
 
-    /// Vectors of a head at some positions of a row.
-    fn vectors(
-        &self,
-        input: usize,
-        positions: usize,
-        range: PositionRange,
-        [head, dim]: [usize; 2],
-    ) -> ArrayView2<'a, f32> {
+    /// Vectors of a head of the queries at some of their positions.
+    fn of_queries(&self, input: usize, range: PositionRange, head: usize, dim: usize) -> ArrayView2<'a, f32> {
         let wide = self.s.heads * dim;
-        let data = &self.inputs[input][(range.row * positions + range.first) * wide + head * dim..];
+        let data = &self.inputs[input][(range.row * self.s.queries + range.first) * wide + head * dim..];
         matrix(data, range.len, dim, wide)
     }
 
+    /// Vectors of the keys or values that a head of the queries reads, at some of their positions.
+    fn of_keys(&self, input: usize, range: PositionRange, head: usize, dim: usize) -> ArrayView2<'a, f32> {
+        let wide = self.s.key_heads * dim;
+        let first = (range.row * self.s.keys + range.first) * wide + head / self.s.group() * dim;
+        matrix(&self.inputs[input][first..], range.len, dim, wide)
+    }
+
     fn q(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
-        self.vectors(0, self.s.queries, range, [head, self.s.dim])
+        self.of_queries(0, range, head, self.s.dim)
     }
 
     fn k(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
-        self.vectors(1, self.s.keys, range, [head, self.s.dim])
+        self.of_keys(1, range, head, self.s.dim)
     }
 
     fn v(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
-        self.vectors(2, self.s.keys, range, [head, self.s.value_dim])
+        self.of_keys(2, range, head, self.s.value_dim)
     }
 
     fn dy(&self, range: PositionRange, head: usize) -> ArrayView2<'a, f32> {
-        self.vectors(4, self.s.queries, range, [head, self.s.value_dim])
+        self.of_queries(4, range, head, self.s.value_dim)
     }
 
     fn statistics(&self, row: usize, head: usize, i: usize) -> [f32; 2] {
@@ -184,14 +185,14 @@ fn blocks(
 
 /// Multiplications of one product of all queries and keys.
 fn work(s: &AttentionSizes) -> usize {
-    s.rows * s.queries * s.keys * s.wide().max(s.value_wide())
+    s.rows * s.queries * s.keys * s.heads * s.dim.max(s.value_dim)
 }
 
 pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let given = FastArguments::of_call(call);
     let s = given.s;
     let [y, lse] = outputs else { return };
-    blocks([s.rows, s.queries], (y, s.value_wide()), (lse, s.heads), work(&s), |queries, y, lse| {
+    blocks([s.rows, s.queries], (y, s.heads * s.value_dim), (lse, s.heads), work(&s), |queries, y, lse| {
         with_scratch(BLOCK * MET + 2 * BLOCK, |scratch| {
             let (scores, sums) = scratch.split_at_mut(BLOCK * MET);
             for head in 0..s.heads {
@@ -213,7 +214,7 @@ fn forward_head(
     let (peaks, sums) = sums.split_at_mut(BLOCK);
     peaks.fill(LOW);
     sums.fill(0.0);
-    let mut y = matrix_mut(&mut y[head * s.value_dim..], queries.len, s.value_dim, s.value_wide());
+    let mut y = matrix_mut(&mut y[head * s.value_dim..], queries.len, s.value_dim, s.heads * s.value_dim);
     let counted = s.has_query_mask.then(|| &call_mask(given)[queries.row * s.queries + queries.first..][..queries.len]);
     let is_counted = |i: usize| counted.is_none_or(|counted| counts(counted[i]));
     for (tile, keys) in given.met_keys(queries).enumerate() {
@@ -272,12 +273,12 @@ pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let given = FastArguments::of_call(call);
     let s = given.s;
-    blocks([s.rows, s.queries], (outputs[0], s.wide()), (&mut [], 0), work(&s), |queries, d_q, _| {
+    blocks([s.rows, s.queries], (outputs[0], s.heads * s.dim), (&mut [], 0), work(&s), |queries, d_q, _| {
         d_q.fill(0.0);
         with_scratch(2 * BLOCK * MET, |scratch| {
             let (shares, slopes) = scratch.split_at_mut(BLOCK * MET);
             for head in 0..s.heads {
-                let mut d_q = matrix_mut(&mut d_q[head * s.dim..], queries.len, s.dim, s.wide());
+                let mut d_q = matrix_mut(&mut d_q[head * s.dim..], queries.len, s.dim, s.heads * s.dim);
                 for keys in given.met_keys(queries) {
                     let len = queries.len * keys.len;
                     given.pairs(queries, keys, head, [&mut shares[..len], &mut slopes[..len]]);
@@ -293,14 +294,16 @@ pub(super) fn backward_keys(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let given = FastArguments::of_call(call);
     let s = given.s;
     let [d_k, d_v] = outputs else { return };
-    blocks([s.rows, s.keys], (d_k, s.wide()), (d_v, s.value_wide()), work(&s), |keys, d_k, d_v| {
+    let [wide, value_wide] = [s.dim, s.value_dim].map(|dim| s.key_heads * dim);
+    blocks([s.rows, s.keys], (d_k, wide), (d_v, value_wide), work(&s), |keys, d_k, d_v| {
         d_k.fill(0.0);
         d_v.fill(0.0);
         with_scratch(2 * BLOCK * MET, |scratch| {
             let (shares, slopes) = scratch.split_at_mut(BLOCK * MET);
             for head in 0..s.heads {
-                let mut d_k = matrix_mut(&mut d_k[head * s.dim..], keys.len, s.dim, s.wide());
-                let mut d_v = matrix_mut(&mut d_v[head * s.value_dim..], keys.len, s.value_dim, s.value_wide());
+                let key_head = head / s.group();
+                let mut d_k = matrix_mut(&mut d_k[key_head * s.dim..], keys.len, s.dim, wide);
+                let mut d_v = matrix_mut(&mut d_v[key_head * s.value_dim..], keys.len, s.value_dim, value_wide);
                 // No query before its first key sees any of them.
                 for queries in ranges(keys.row, if s.is_causal { keys.first } else { 0 }, s.queries) {
                     let len = queries.len * keys.len;

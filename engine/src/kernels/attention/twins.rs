@@ -17,26 +17,32 @@ impl<'a> TwinArguments<'a> {
         Self { s: AttentionSizes::of_call(call), inputs: call.inputs }
     }
 
-    /// A vector of a head: queries and keys have `wide = heads * dim` numbers a position.
-    fn vector(&self, input: usize, position: usize, head: usize, dim: usize) -> &'a [f32] {
-        &self.inputs[input][(position * self.s.heads + head) * dim..][..dim]
+    /// A vector of a query in an input.
+    fn of_query(&self, input: usize, [row, head, i]: [usize; 3], dim: usize) -> &'a [f32] {
+        &self.inputs[input][((row * self.s.queries + i) * self.s.heads + head) * dim..][..dim]
+    }
+
+    /// A vector of the key or value that a head of the queries reads.
+    fn of_key(&self, input: usize, [row, head, j]: [usize; 3], dim: usize) -> &'a [f32] {
+        let key_head = head / self.s.group();
+        &self.inputs[input][((row * self.s.keys + j) * self.s.key_heads + key_head) * dim..][..dim]
     }
 
     fn q(&self, row: usize, head: usize, i: usize) -> &'a [f32] {
-        self.vector(0, row * self.s.queries + i, head, self.s.dim)
+        self.of_query(0, [row, head, i], self.s.dim)
     }
 
     fn k(&self, row: usize, head: usize, j: usize) -> &'a [f32] {
-        self.vector(1, row * self.s.keys + j, head, self.s.dim)
+        self.of_key(1, [row, head, j], self.s.dim)
     }
 
     fn v(&self, row: usize, head: usize, j: usize) -> &'a [f32] {
-        self.vector(2, row * self.s.keys + j, head, self.s.value_dim)
+        self.of_key(2, [row, head, j], self.s.value_dim)
     }
 
     /// Backward: the gradient of a query's result.
     fn dy(&self, row: usize, head: usize, i: usize) -> &'a [f32] {
-        self.vector(4, row * self.s.queries + i, head, self.s.value_dim)
+        self.of_query(4, [row, head, i], self.s.value_dim)
     }
 
     fn is_seen(&self, row: usize, i: usize, j: usize) -> bool {
@@ -81,10 +87,10 @@ impl<'a> TwinArguments<'a> {
     }
 
     /// Calls `each(row, head, position)`.
-    fn each(&self, positions: usize, mut each: impl FnMut(usize, usize, usize)) {
+    fn each(&self, [heads, positions]: [usize; 2], mut each: impl FnMut(usize, usize, usize)) {
         for row in 0..self.s.rows {
             for position in 0..positions {
-                (0..self.s.heads).for_each(|head| each(row, head, position));
+                (0..heads).for_each(|head| each(row, head, position));
             }
         }
     }
@@ -109,7 +115,7 @@ pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let given = TwinArguments::of_call(call);
     let s = given.s;
     let [y, lse] = outputs else { return };
-    given.each(s.queries, |row, head, i| {
+    given.each([s.heads, s.queries], |row, head, i| {
         let query = (row * s.queries + i) * s.heads + head;
         let is_counted = !s.has_query_mask || counts(call.inputs[4][row * s.queries + i]);
         let seen: Vec<usize> = (0..s.keys).filter(|j| is_counted && given.is_seen(row, i, *j)).collect();
@@ -143,7 +149,7 @@ pub(super) fn backward_sums(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let given = TwinArguments::of_call(call);
     let s = given.s;
-    given.each(s.queries, |row, head, i| {
+    given.each([s.heads, s.queries], |row, head, i| {
         let mut sum = vec![0.0; s.dim];
         (0..s.keys).for_each(|j| add(&mut sum, given.pair(row, head, i, j)[1], given.k(row, head, j)));
         leave(outputs[0], (row * s.queries + i) * s.heads + head, &sum, 1.0);
@@ -153,14 +159,16 @@ pub(super) fn backward_queries(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 pub(super) fn backward_keys(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let given = TwinArguments::of_call(call);
     let s = given.s;
-    given.each(s.keys, |row, head, j| {
+    given.each([s.key_heads, s.keys], |row, key_head, j| {
         let (mut d_k, mut d_v) = (vec![0.0; s.dim], vec![0.0; s.value_dim]);
-        for i in 0..s.queries {
-            let [share, slope] = given.pair(row, head, i, j);
-            add(&mut d_v, share, given.dy(row, head, i));
-            add(&mut d_k, slope, given.q(row, head, i));
+        for head in key_head * s.group()..(key_head + 1) * s.group() {
+            for i in 0..s.queries {
+                let [share, slope] = given.pair(row, head, i, j);
+                add(&mut d_v, share, given.dy(row, head, i));
+                add(&mut d_k, slope, given.q(row, head, i));
+            }
         }
-        let key = (row * s.keys + j) * s.heads + head;
+        let key = (row * s.keys + j) * s.key_heads + key_head;
         leave(outputs[0], key, &d_k, 1.0);
         leave(outputs[1], key, &d_v, 1.0);
     });
