@@ -138,7 +138,7 @@ class Attending(layers.Layer):
         if query_mask is not None:
             backend.set_keras_mask(query, query_mask)
         # JAX's attention takes no values of another length than keys; with scores, Keras computes it itself.
-        scores = self.layer.value_dim != self.layer.key_dim
+        scores = getattr(self.layer, "value_dim", 0) != getattr(self.layer, "key_dim", 0)
         output = self.layer(query, value, *sequences[2:], value_mask=masks[-1] if masks else None,
                             use_causal_mask=self.causal, return_attention_scores=scores)
         return output[0] if scores else output
@@ -206,6 +206,8 @@ class RotaryEmbedding(layers.Layer):
 
 
 def layer_name(layer):
+    if isinstance(layer, layers.GroupQueryAttention):
+        return "GroupQueryAttention"  # its class has another name
     return layer_name(layer.layer) if isinstance(layer, (Attending, Masked)) else type(layer).__name__
 
 
@@ -213,7 +215,7 @@ def parameter_name(layer, variable):
     """As here: Keras calls that of a layer scale otherwise, and those of both directions the same."""
     if isinstance(layer, LayerScale):
         return "gamma"
-    if layer_name(layer) == "MultiHeadAttention":
+    if layer_name(layer) in ("MultiHeadAttention", "GroupQueryAttention"):
         return "_".join(variable.path.split("/")[-2:])
     direction = next((part for part in ("forward", "backward") if f"/{part}_" in f"/{variable.path}"), None)
     return f"{direction}_{variable.name}" if layer_name(layer) == "Bidirectional" else variable.name
@@ -649,8 +651,8 @@ def recurrent_cases(file):
 def attention_file():
     file = File("attention", "attention and positions, as in the file `layers`; masks are inputs behind the sequences")
 
-    def case(name, shapes, masks=(), causal=False, **config):
-        layer = Attending(layers.MultiHeadAttention(**config), len(shapes), causal)
+    def case(name, shapes, masks=(), causal=False, kind=layers.MultiHeadAttention, **config):
+        layer = Attending(kind(**config), len(shapes), causal)
         config = {"use_causal_mask": causal, **config}
         layer_case(file, name, layer, [*shapes, *map(np.array, masks)], config)
 
@@ -669,6 +671,18 @@ def attention_file():
     case("attention_cross_both_masked", [(3, 5, 4), (3, 3, 6)], [ragged, keys], num_heads=2, key_dim=3)
     case("attention_keys_and_values", [(2, 4, 4), (2, 6, 3), (2, 6, 5)], num_heads=2, key_dim=3)
     case("attention_long", [(1, 70, 4)], num_heads=1, key_dim=8, causal=True)
+
+    def grouped(name, shapes, masks=(), causal=False, heads=(4, 2), **config):
+        heads = {"num_query_heads": heads[0], "num_key_value_heads": heads[1]}
+        case(f"grouped_{name}", shapes, masks, causal, layers.GroupQueryAttention, **heads, **config)
+
+    grouped("attention", [(2, 5, 6)], head_dim=3)
+    grouped("attention_causal", [(2, 5, 4)], causal=True, heads=(6, 2), head_dim=2)
+    grouped("attention_one_head", [(2, 4, 4)], heads=(3, 1), head_dim=2, use_bias=False)
+    grouped("attention_masked_causal", [(3, 5, 4)], [ragged], causal=True, head_dim=4)
+    grouped("attention_cross_both_masked", [(3, 5, 4), (3, 3, 4)], [ragged, keys], head_dim=3)
+    grouped("attention_keys_and_values", [(2, 4, 4), (2, 6, 4), (2, 6, 5)], heads=(2, 2), head_dim=3)
+    grouped("attention_long", [(1, 70, 4)], causal=True, head_dim=8)
     for shape, length in (((2, 5, 4), 5), ((3, 4, 7), 9), ((2, 1, 3), 1)):
         name = f"position_embedding_{shape[1]}_of_{length}"
         layer_case(file, name, PositionEmbedding(length), [shape], {"sequence_length": length})

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras.src.ops.function import make_node_key
 
-from ._layers import LAYERS, MASKS, STATISTICS, Settings, convert, of_ops, picked
+from ._layers import ATTENTIONS, LAYERS, MASKS, STATISTICS, Settings, convert, of_ops, picked
 from ._settings import of_layer, of_model
 from .errors import ModelError, explained
 
@@ -210,7 +210,7 @@ class _Reader:
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
         ignored = {"training", "mask"} if _reads_mask(use.calls) else {"training"}
         is_causal = bool(kwargs.get("use_causal_mask"))
-        if kind == "MultiHeadAttention":
+        if kind in ATTENTIONS:
             ignored |= {*_SEQUENCES, "use_causal_mask"}
             ignored |= {f"{part}_mask" for part in _SEQUENCES if _finds_mask(use.calls, part)}
             ignored |= {key for key in ("return_attention_scores",) if kwargs.get(key) is False}
@@ -231,7 +231,7 @@ class _Reader:
             settings: Settings = {"type": "Activation", "activation": "linear"}
         else:
             settings = self._settings(who, layer, entry, kind, use)
-            if kind == "MultiHeadAttention":
+            if kind in ATTENTIONS:
                 settings["use_causal_mask"] = is_causal
                 earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
                 if earlier["use_causal_mask"] != is_causal:

@@ -152,10 +152,15 @@ def _attention(config: Settings, shape: list[Any]) -> Settings:
     output = [output] if isinstance(output, int) else list(output or [])
     if len(output) > 1:
         raise Refused(f"`output_shape` needs one axis, but is {tuple(output)}")
+    return {**_unregularized(config, shape), **({"output_shape": output[0]} if output else {})}
+
+
+def _unregularized(config: Settings, shape: list[Any]) -> Settings:
+    """Refuses regularizers."""
     for key in config:
         if _is_regularizer(key) and config[key] is not None:
             raise Refused(f"`{key}` is not supported here, but is {_short(config[key])}")
-    return {"output_shape": output[0]} if output else {}
+    return {}
 
 
 def _both_directions(config: Settings, shape: list[Any]) -> Settings:
@@ -195,7 +200,14 @@ _RECURRENT = ("LSTM", "GRU", "SimpleRNN")
 _OF_CELLS = ("kernel", "recurrent_kernel", "bias")
 
 #: Projections of an attention, and Keras' names of the layers that make them.
-_OF_ATTENTION = {"query": "query", "key": "key", "value": "value", "attention_output": "output"}
+_OF_ATTENTION = {
+    f"{part}_{name}": f"_{attribute}_dense.{name}"
+    for part, attribute in (("query", "query"), ("key", "key"), ("value", "value"), ("attention_output", "output"))
+    for name in ("kernel", "bias")
+}
+
+#: Classes of layers of attention, to whose calls `use_causal_mask` and masks of the sequences belong.
+ATTENTIONS = ("MultiHeadAttention", "GroupedQueryAttention")
 
 
 #: What layers of Keras are here, by class.
@@ -274,6 +286,14 @@ LAYERS: dict[str, Row] = {
         make=_last_axis,
         looks_at=("axis",),
     ),
+    # Keras' name of the class of `keras.layers.GroupQueryAttention`.
+    "GroupedQueryAttention": Row(
+        "GroupQueryAttention",
+        take=_words("head_dim num_query_heads num_key_value_heads dropout use_bias"),
+        need={"use_gate": False, "sliding_window": None},
+        weights=_OF_ATTENTION,
+        make=_unregularized,
+    ),
     "Identity": Row("Activation", make=lambda config, shape: {"activation": "linear"}),
     "LSTM": _recurrent("LSTM", "unit_forget_bias", looks_at="recurrent_activation"),
     "LayerNormalization": Row(
@@ -299,11 +319,7 @@ LAYERS: dict[str, Row] = {
         "MultiHeadAttention",
         take=_words("num_heads key_dim value_dim dropout use_bias"),
         need={"use_gate": False, "sliding_window": None},
-        weights={
-            f"{part}_{name}": f"{attribute}_dense.{name}"
-            for part, attribute in _OF_ATTENTION.items()
-            for name in ("kernel", "bias")
-        },
+        weights=_OF_ATTENTION,
         make=_attention,
         looks_at=_words("attention_axes output_shape"),
     ),
@@ -345,8 +361,8 @@ LAYERS: dict[str, Row] = {
 MASKS = frozenset(
     _words(
         "Activation Add Average BatchNormalization Bidirectional Concatenate Dense Dropout ELU GRU GaussianDropout GaussianNoise "
-        "GlobalAveragePooling1D GroupNormalization Identity LSTM LayerNormalization LeakyReLU Masking MultiHeadAttention "
-        "Normalization PReLU ReLU Rescaling SimpleRNN SpatialDropout1D Subtract"
+        "GlobalAveragePooling1D GroupNormalization GroupedQueryAttention Identity LSTM LayerNormalization LeakyReLU Masking "
+        "MultiHeadAttention Normalization PReLU ReLU Rescaling SimpleRNN SpatialDropout1D Subtract"
     )
 )
 

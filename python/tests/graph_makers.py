@@ -129,6 +129,10 @@ def _attention(d: Draw) -> str:
     )  # fmt: skip
 
 
+def _grouped_attention(d: Draw) -> str:
+    return _layer("GroupQueryAttention", str(d.pick([2, 3])), d.pick(["4, 2", "2, 1", "3, 3"]), d.maybe(0.3, "use_bias=False"))
+
+
 def _norm(name: str, *settings: str) -> Code:
     return lambda d: _layer(name, [text for setting in settings for text in d.maybe(0.3, setting)])
 
@@ -180,6 +184,7 @@ MAKERS: dict[str, list[Maker]] = {
     "GroupNormalization": [
         Maker("any", lambda d: _layer("GroupNormalization", f"groups={d.pick([1, 2, -1])}", d.maybe(0.3, "epsilon=0.01")))
     ],
+    "GroupedQueryAttention": [Maker("sequence", _grouped_attention, (1, 1), how) for how in ("itself", "causal")],
     "Identity": [Maker("any", _plain("Identity"))],
     "LSTM": [Maker("sequence", _recurrent("LSTM", "unit_forget_bias=False"))],
     "LayerNormalization": [

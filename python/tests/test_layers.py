@@ -110,6 +110,12 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.GroupNormalization(groups=3)),
         ([IMAGE], lambda: layers.GroupNormalization(groups=1, epsilon=0.1, center=False)),
     ],
+    "GroupedQueryAttention": [
+        ([SEQUENCE], lambda: _to_itself(layers.GroupQueryAttention(3, 4, 2))),
+        ([MASKED], lambda: _to_itself(layers.GroupQueryAttention(3, 4, 2), use_causal_mask=True)),
+        ([SEQUENCE], lambda: _to_itself(layers.GroupQueryAttention(2, 3, 1, dropout=0.2, use_bias=False))),
+        ([SEQUENCE, (3, SEQUENCE[-1])], lambda: lambda both: layers.GroupQueryAttention(3, 2, 1)(*both)),
+    ],
     "Identity": [([ROW], layers.Identity)],
     "LSTM": [
         ([SEQUENCE], lambda: layers.LSTM(4)),
@@ -194,7 +200,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
 }
 
 
-def _to_itself(layer: layers.MultiHeadAttention, **arguments: Any) -> Callable[[Any], Any]:
+def _to_itself(layer: keras.Layer, **arguments: Any) -> Callable[[Any], Any]:
     return lambda x: layer(x, x, **arguments)
 
 

@@ -90,6 +90,12 @@ CASES: list[Case] = [
     ("GroupNormalization", {"groups": 3}, [IMAGE]),
     ("GroupNormalization", {"groups": -1, "scale": False}, [SEQUENCE]),
     ("GroupNormalization", {"groups": 2, "center": False}, [(6,)]),
+    ("GroupQueryAttention", {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2}, [SEQUENCE]),
+    (
+        "GroupQueryAttention",
+        {"head_dim": 2, "num_query_heads": 3, "num_key_value_heads": 1, "use_causal_mask": True, "use_bias": False, "dropout": 0.1},
+        [SEQUENCE, (5, 4), (7,), (5,)],
+    ),
     *[("GRU", settings, [SEQUENCE]) for settings in RECURRENT],
     ("GRU", {"units": 3, "recurrent_activation": "hard_sigmoid"}, [SEQUENCE, MASK]),
     ("GRU", {"units": 3, "return_sequences": True, "zero_output_for_mask": True, "use_bias": False}, [SEQUENCE, MASK]),

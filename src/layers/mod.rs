@@ -10,6 +10,7 @@
 // `gradient_sums.rs`, `windows.rs`: recordings of several layers; `recurrent_onnx.rs`: recurrent layers as ONNX.
 
 mod activation;
+mod attention;
 mod axes;
 mod batch_norm;
 mod bidirectional;
@@ -25,6 +26,7 @@ mod embedding;
 mod flatten;
 mod gradient_sums;
 mod group_norm;
+mod group_query_attention;
 mod initializer;
 mod layer_norm;
 mod layer_scale;
@@ -81,6 +83,7 @@ pub use dropout::{Dropout, SpatialDropout2D, StochasticDepth};
 pub use embedding::Embedding;
 pub use flatten::Flatten;
 pub use group_norm::GroupNormalization;
+pub use group_query_attention::GroupQueryAttention;
 pub use initializer::{Constant, Initializer};
 pub use layer_norm::{LayerNormalization, RmsNormalization};
 pub use layer_scale::LayerScale;

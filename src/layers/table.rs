@@ -4,11 +4,11 @@ use super::{
     ActivationLayer, Add, Average, AveragePooling1D, AveragePooling2D, BatchNormalization, Bidirectional, ComputeMask,
     Concatenate, Conv1D, Conv2D, Conv2DTranspose, Cropping1D, Cropping2D, Dense, DepthwiseConv2D, Dropout, Elu,
     Embedding, Entry, Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D, GlobalAveragePooling2D,
-    GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, Gru, LayerNormalization, LayerScale, LeakyRelu, Lstm,
-    Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, MultiHeadAttention, Multiply, Normalization, Permute,
-    PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, RmsNormalization, RotaryEmbedding,
-    SeparableConv2D, Sigmoid, SimpleRnn, SinePositionEncoding, Softmax, SpatialDropout2D, StochasticDepth, Subtract,
-    Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
+    GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, GroupQueryAttention, Gru, LayerNormalization,
+    LayerScale, LeakyRelu, Lstm, Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, MultiHeadAttention, Multiply,
+    Normalization, Permute, PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, RmsNormalization,
+    RotaryEmbedding, SeparableConv2D, Sigmoid, SimpleRnn, SinePositionEncoding, Softmax, SpatialDropout2D,
+    StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
 };
 
 manyhands_engine::table_of_kinds! {
@@ -42,6 +42,7 @@ manyhands_engine::table_of_kinds! {
         GlobalMaxPooling1D => "GlobalMaxPooling1D",
         GlobalMaxPooling2D => "GlobalMaxPooling2D",
         GroupNormalization => "GroupNormalization",
+        GroupQueryAttention => "GroupQueryAttention",
         Gru => "GRU",
         LayerNormalization => "LayerNormalization",
         LayerScale => "LayerScale",

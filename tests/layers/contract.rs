@@ -64,7 +64,7 @@ impl Row {
             let is_spread = name.starts_with("in") && KINKED.contains(&self.kind);
             let fill = if is_spread { spread } else { normal };
             values.copy_from_slice(&fill(values.len(), seed));
-            if name.starts_with("it/") && self.kind == "MultiHeadAttention" {
+            if name.starts_with("it/") && ["MultiHeadAttention", "GroupQueryAttention"].contains(&self.kind) {
                 // With larger ones, slopes change within the step of a quotient.
                 values.iter_mut().for_each(|value| *value *= 0.5);
             }

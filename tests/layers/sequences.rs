@@ -4,8 +4,8 @@
 
 use manyhands::data::{Batch, InMemory};
 use manyhands::layers::{
-    Activation, Add, Bidirectional, Concatenate, Dense, Dropout, Embedding, Flatten, GlobalAveragePooling1D, Gru,
-    LayerNormalization, Lstm, MultiHeadAttention, SimpleRnn,
+    Activation, Add, Bidirectional, Concatenate, Dense, Dropout, Embedding, Flatten, GlobalAveragePooling1D,
+    GroupQueryAttention, Gru, LayerNormalization, Lstm, MultiHeadAttention, SimpleRnn,
 };
 use manyhands::{Compile, Fit, Loss, Model, ModelBuilder, Optimizer, Predictor, Sequential, SplitMode, Trainer};
 use manyhands_engine::adapters::cpu;
@@ -106,6 +106,28 @@ pub static ROWS: &[Row] = &[
         output: &[3, 2],
         numbers: [2 * 3 + 3 + 4 * 3 + 3 + 3 * 3 + 3 + 3 * 2 + 2, 0],
         ..row("MultiHeadAttention", "num_heads = 1\nkey_dim = 3", &[&[3, 2], &[5, 3], &[5, 4], &[5]])
+    },
+    Row {
+        numbers: [4 * 12 + 12 + 2 * (4 * 6 + 6) + 12 * 4 + 4, 0],
+        refuses: &[Refusal {
+            settings: "head_dim = 3\nnum_query_heads = 4\nnum_key_value_heads = 3",
+            inputs: &[&[4, 3]],
+            says: "needs heads of keys and values that divide those of the queries, but got 3 for 4\n  help: set \
+                       `num_key_value_heads` to a divisor of `num_query_heads`; 1 is multi-query attention; its input comes from `in0`",
+        }],
+        ..row(
+            "GroupQueryAttention",
+            "head_dim = 3\nnum_query_heads = 4\nnum_key_value_heads = 2\nuse_causal_mask = true",
+            &[&[5, 4]],
+        )
+    },
+    Row {
+        numbers: [2 * 6 + 2 * (4 * 2) + 6 * 2, 0],
+        ..row(
+            "GroupQueryAttention",
+            "head_dim = 2\nnum_query_heads = 3\nnum_key_value_heads = 1\nuse_bias = false\ndropout = 0.25",
+            &[&[3, 2], &[6, 4], &[3], &[6]],
+        )
     },
     Row {
         numbers: [9 * 3, 0],
@@ -642,6 +664,18 @@ fn memory_of_attention_is_linear() {
     };
     let (short, long) = (bytes(64), bytes(640));
     assert!(long <= 10 * short, "{short} and {long}");
+}
+
+/// Keys and values that heads share are as much fewer.
+#[test]
+fn memory_of_grouped_keys_shrinks_by_the_group() {
+    let bytes = |key_heads: usize| {
+        let layer = Sequential::new([32, 16]).add(GroupQueryAttention::new(4, 8, key_heads));
+        let plan = Bench::of_normals(layer.build(0).unwrap(), 1).plan;
+        plan.buffers.iter().map(|buffer| buffer.len.per_row).sum::<u64>()
+    };
+    // 6 heads at 32 positions: keys, values and their gradients in training, keys and values to evaluate and to predict.
+    assert_eq!(bytes(8) - bytes(2), (4 + 2 + 2) * 6 * 4 * 32);
 }
 
 /// What training drops is the rate of the probabilities: with equal scores and one value of ones, outputs count them.
