@@ -8,7 +8,7 @@ use super::dense::with_bias;
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::windows::{ImageWindows, Padding, ones, small};
 use super::{Activation, Built, Initializer, Layer, Parameter, Problem, as_built, bias, image, pair, to_config, yes};
-use crate::kernels::depthwise_conv2d as kernel;
+use crate::kernels::{depthwise_conv2d as kernel, depthwise_conv2d_fours as fours};
 use crate::names;
 use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::{Dispatch, Recorder, View, Word};
@@ -214,7 +214,14 @@ impl Depthwise {
         y: View,
     ) -> &'r mut Dispatch {
         let params = self.params(1);
-        with_bias(rec, &kernel::FORWARD, params.record(), [x, w], bias, y, params.forward_grid(Word::Rows))
+        let Some(sizes) = params.in_fours() else {
+            let grid = params.forward_grid(Word::Rows);
+            return with_bias(rec, &kernel::FORWARD, params.record(), [x, w], bias, y, grid);
+        };
+        let grid = sizes.forward_grid(Word::Rows);
+        let dispatch = with_bias(rec, &fours::FORWARD, params.record(), [x, w], bias, y, grid);
+        dispatch.constants.extend(params.of_fours());
+        dispatch
     }
 
     /// Records the gradient of a parameter from the input and the gradient before the activation.
@@ -223,16 +230,26 @@ impl Depthwise {
         let splits = kernel::splits(self.windows.size, self.channels(), lines);
         sum_parts(rec, parameter, splits, |rec, splits, partials| {
             let params = self.params(splits);
-            let grid = params.backward_weights_grid();
-            let dispatch = rec.dispatch(&kernel::BACKWARD_WEIGHTS, params.record(), [x, dz], [partials], grid);
+            let (kernel, grid, constants) = match params.in_fours() {
+                Some(sizes) => (&fours::BACKWARD_WEIGHTS, sizes.backward_weights_grid(), &params.of_fours()[..]),
+                None => (&kernel::BACKWARD_WEIGHTS, params.backward_weights_grid(), &[][..]),
+            };
+            let dispatch = rec.dispatch(kernel, params.record(), [x, dz], [partials], grid);
             dispatch.constants.push(("ACROSS", f64::from(params.across())));
+            dispatch.constants.extend(constants);
         });
     }
 
     pub(super) fn backward_input(&self, rec: &mut Recorder<'_>, [dz, w]: [View; 2], dx: View) {
         let params = self.params(1);
-        let grid = params.backward_input_grid(Word::Rows);
-        rec.dispatch(&kernel::BACKWARD_INPUT, params.record(), [dz, w], [dx], grid);
+        let Some(sizes) = params.in_fours() else {
+            let grid = params.backward_input_grid(Word::Rows);
+            rec.dispatch(&kernel::BACKWARD_INPUT, params.record(), [dz, w], [dx], grid);
+            return;
+        };
+        let grid = sizes.backward_input_grid(Word::Rows);
+        let dispatch = rec.dispatch(&fours::BACKWARD_INPUT, params.record(), [dz, w], [dx], grid);
+        dispatch.constants.extend(params.of_fours());
     }
 
     /// Writes it behind a value, channels first. Filters of a channel stand side by side, as in ONNX.

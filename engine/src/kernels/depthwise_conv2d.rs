@@ -3,8 +3,8 @@
 //! Weights are `[k_h, k_w, channels, multiplier]`; output channel `c * multiplier + m` is seen through weight `m` of
 //! channel `c`. These kernels wait for memory, so they are no matrix products.
 
-mod cases;
-mod fast;
+pub(super) mod cases;
+pub(super) mod fast;
 mod sizes;
 
 use super::activation_functions::Function;
@@ -56,7 +56,7 @@ pub static BACKWARD_WEIGHTS: Kernel = kernel(
     cases::backward_weights,
 );
 
-fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+pub(super) fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DepthwiseSizes::of_call(call);
     let [x, w, bias] = [0, 1, 2].map(|input: usize| call.inputs[input]);
     let function = Function::of_call(call);
@@ -72,7 +72,7 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     }
 }
 
-fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+pub(super) fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DepthwiseSizes::of_call(call);
     let (dy, w) = (call.inputs[0], call.inputs[1]);
     let mut d_x = vec![0.0f64; s.rows * s.in_h * s.in_w * s.channels];
@@ -86,7 +86,7 @@ fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     outputs[0].iter_mut().zip(&d_x).for_each(|(result, sum)| *result = single(*sum));
 }
 
-fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+pub(super) fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DepthwiseSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
     let slabs = Slabs::new(s.rows * s.out_h, s.splits);

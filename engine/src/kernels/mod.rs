@@ -28,6 +28,7 @@ pub mod concatenate;
 pub mod conv2d;
 pub mod dense;
 pub mod depthwise_conv2d;
+pub mod depthwise_conv2d_fours;
 pub mod dropout;
 pub mod ema;
 pub mod embedding;

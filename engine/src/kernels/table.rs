@@ -2,9 +2,9 @@
 
 use super::{
     Kernel, activation, adadelta, adagrad, adam, adamax, add, attention, batch_norm, bilinear, clip, completion,
-    concatenate, conv2d, dense, depthwise_conv2d, dropout, ema, embedding, ftrl, gaussian, global_max, group_norm,
-    halves, lion, mask, merge, nadam, pointwise_loss, pooling, recurrent, reduce, regularizer, remap, rmsprop,
-    rotary_embedding, row_loss, sgd, softmax, softmax_cross_entropy,
+    concatenate, conv2d, dense, depthwise_conv2d, depthwise_conv2d_fours, dropout, ema, embedding, ftrl, gaussian,
+    global_max, group_norm, halves, lion, mask, merge, nadam, pointwise_loss, pooling, recurrent, recurrent_scan,
+    reduce, regularizer, remap, rmsprop, rotary_embedding, row_loss, sgd, softmax, softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.
@@ -27,6 +27,7 @@ pub static FAMILIES: Families = &[
     conv2d::KERNELS,
     dense::KERNELS,
     depthwise_conv2d::KERNELS,
+    depthwise_conv2d_fours::KERNELS,
     dropout::KERNELS,
     ema::KERNELS,
     embedding::KERNELS,

@@ -66,6 +66,20 @@ fn all_sizes() -> Vec<Params> {
     all
 }
 
+/// Sizes whose channels are fours: strips within the image, and at its edges.
+fn sizes_in_fours() -> Vec<Params> {
+    let mut all: Vec<Params> =
+        small_sizes().iter().map(|p| Params { channels: 4 * p.channels, multiplier: 1, ..*p }).collect();
+    all.extend(all_sizes().into_iter().filter(|p| p.in_fours().is_some()));
+    all.extend([
+        sizes(3, 12, 1, [[6, 3, 1, 1, 1, 1], [14, 3, 1, 1, 1, 1]]),
+        sizes(2, 8, 1, [[9, 3, 2, 1, 1, 1], [21, 3, 2, 1, 1, 1]]),
+        sizes(1, 260, 1, [[8, 7, 1, 1, 3, 3], [19, 7, 1, 1, 3, 3]]),
+        sizes(1, 4, 1, [[5, 3, 1, 2, 2, 2], [17, 3, 1, 2, 2, 2]]),
+    ]);
+    all
+}
+
 /// Values in the input, the weights and the output.
 pub(super) fn lens(p: &Params) -> [u32; 3] {
     let all = p.channels * p.multiplier;
@@ -129,6 +143,36 @@ pub(super) fn forward() -> Vec<Case> {
     cases
 }
 
+/// A case with the constants and the grid of fours.
+fn in_fours(case: Case, p: &Params, grid: impl Fn(&Params) -> Grid) -> Case {
+    let grid = p.in_fours().map_or(case.grid, |fours| grid(&fours));
+    p.of_fours().into_iter().fold(Case { grid, ..case }, |case, (name, value)| case.constant(name, value))
+}
+
+pub(in super::super) fn forward_fours() -> Vec<Case> {
+    let bias = |p: &Params| InputFill::Normal(index(p.channels));
+    let each = |p: Params, function: Function, bias: Option<InputFill>| {
+        in_fours(forward_case(p, function, bias), &p, |fours| fours.forward_grid(rows_of(&p)))
+    };
+    let all = sizes_in_fours();
+    let mut cases: Vec<Case> = all.iter().map(|p| each(*p, Function::plain(Activation::None), Some(bias(p)))).collect();
+    cases.extend(all.iter().map(|p| each(*p, Function::sloped(Activation::LeakyRelu, 0.25), None)));
+    // So many lines that the grid is folded.
+    let p = sizes(2100, 64, 1, [[32, 1, 1, 1, 0, 0], [1, 1, 1, 1, 0, 0]]);
+    cases.push(each(p, Function::plain(Activation::None), Some(bias(&p))));
+    cases
+}
+
+pub(in super::super) fn backward_input_fours() -> Vec<Case> {
+    let each = |p: Params| {
+        let [input, weights, output] = lens(&p);
+        let grid = p.backward_input_grid(rows_of(&p));
+        let case = case(p, grid, [output, weights, input], p.k_h * p.k_w);
+        in_fours(case, &p, |fours| fours.backward_input_grid(rows_of(&p)))
+    };
+    sizes_in_fours().into_iter().map(each).collect()
+}
+
 pub(super) fn backward_input() -> Vec<Case> {
     let each = |p: Params| {
         let [input, weights, output] = lens(&p);
@@ -137,13 +181,20 @@ pub(super) fn backward_input() -> Vec<Case> {
     all_sizes().into_iter().map(each).collect()
 }
 
+fn backward_weights_case(p: Params) -> Case {
+    let [input, weights, output] = lens(&p);
+    let terms = p.rows * p.out_h * p.out_w;
+    let case = case(p, p.backward_weights_grid(), [input, output, p.splits * weights], terms);
+    case.constant("ACROSS", f64::from(p.across()))
+}
+
+pub(in super::super) fn backward_weights_fours() -> Vec<Case> {
+    let each = |p: Params| in_fours(backward_weights_case(p), &p, Params::backward_weights_grid);
+    let splits = |splits| sizes_in_fours().into_iter().map(move |p| each(Params { splits, ..p }));
+    splits(1).chain(splits(5)).collect()
+}
+
 pub(super) fn backward_weights() -> Vec<Case> {
-    let each = |p: Params| {
-        let [input, weights, output] = lens(&p);
-        let terms = p.rows * p.out_h * p.out_w;
-        let case = case(p, p.backward_weights_grid(), [input, output, p.splits * weights], terms);
-        case.constant("ACROSS", f64::from(p.across()))
-    };
-    let splits = |splits| all_sizes().into_iter().map(move |p| each(Params { splits, ..p }));
+    let splits = |splits| all_sizes().into_iter().map(move |p| backward_weights_case(Params { splits, ..p }));
     splits(1).chain(splits(5)).collect()
 }

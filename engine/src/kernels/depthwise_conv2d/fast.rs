@@ -128,7 +128,7 @@ fn line_of(images: &[f32], line: usize, len: usize) -> &[f32] {
     &images[line * len..][..len]
 }
 
-pub(super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+pub(in super::super) fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DepthwiseSizes::of_call(call);
     let (x, w) = (call.inputs[0], call.inputs[1]);
     let bias = (call.constant("USE_BIAS", 1.0) != 0.0).then(|| &call.inputs[2][..s.all()]);
@@ -188,7 +188,7 @@ fn forward_multiplied(s: &DepthwiseSizes, [x, w]: [&[f32]; 2], line: usize, bias
     }
 }
 
-pub(super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+pub(in super::super) fn backward_input(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DepthwiseSizes::of_call(call);
     let (dy, w) = (call.inputs[0], call.inputs[1]);
     let line_len = s.in_w * s.channels;
@@ -259,7 +259,7 @@ fn backward_input_multiplied(s: &DepthwiseSizes, [dy, w]: [&[f32]; 2], image: us
     }
 }
 
-pub(super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+pub(in super::super) fn backward_weights(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DepthwiseSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
     let slabs = Slabs::new(s.rows * s.out_h, s.splits);

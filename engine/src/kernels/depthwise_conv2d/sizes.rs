@@ -74,6 +74,18 @@ impl Params {
         }
     }
 
+    /// These sizes with four channels as one, if [`depthwise_conv2d_fours`](super::super::depthwise_conv2d_fours) can take them: for the grids of these.
+    pub fn in_fours(&self) -> Option<Self> {
+        let are_fours = self.channels.is_multiple_of(4) && self.multiplier == 1;
+        are_fours.then_some(Self { channels: self.channels / 4, ..*self })
+    }
+
+    /// The constants of [`depthwise_conv2d_fours`](super::super::depthwise_conv2d_fours).
+    pub fn of_fours(&self) -> [(&'static str, f64); 3] {
+        let constants = [("WIDE", self.k_w), ("STRIDE", self.stride_w), ("DILATION", self.dilation_w)];
+        constants.map(|(name, value)| (name, f64::from(value)))
+    }
+
     /// The constant of [`BACKWARD_WEIGHTS`](super::BACKWARD_WEIGHTS).
     pub fn across(&self) -> u32 {
         self.k_w.min(MOST_ACROSS)
