@@ -20,22 +20,41 @@ use manyhands_engine::kernels::Tile;
 /// Cycles may grow by this part before it counts: schedulers of instructions are fickle.
 const SLACK: f64 = 0.02;
 
-/// Kernels, a tile of theirs, and what each form of it must reach.
+/// Kernels, a tile of theirs, and the least numbers of each of its forms.
 struct Floor {
     kernels: &'static str,
-    tile: Tile,
+    /// `None` where the kernel has one text.
+    tile: Option<Tile>,
+    of_gcn: Reach,
+    of_rdna: Reach,
+}
+
+/// Least numbers of a form on a family of chips.
+#[derive(Clone, Copy)]
+struct Reach {
     /// Part of the hottest block that is multiply-adds.
     multiply_adds: f64,
-    /// Subgroups a SIMD.
+    /// Subgroups a SIMD, as the driver counts them: of 10 on GCN, of 32 on RDNA, where one of 64 invocations counts twice.
     subgroups: f64,
 }
 
-/// Products, by the tiles that cards get.
+const fn floor(kernels: &'static str, tile: Option<Tile>, [of_gcn, of_rdna]: [(f64, f64); 2]) -> Floor {
+    let [of_gcn, of_rdna] = [
+        Reach { multiply_adds: of_gcn.0, subgroups: of_gcn.1 },
+        Reach { multiply_adds: of_rdna.0, subgroups: of_rdna.1 },
+    ];
+    Floor { kernels, tile, of_gcn, of_rdna }
+}
+
+/// Products, by the tiles that cards get, and attention. An address that a loop computes, or 8 registers more, fall below.
 static FLOORS: &[Floor] = &[
-    Floor { kernels: "dense", tile: Tile::Workgroup64, multiply_adds: 0.8, subgroups: 4.0 },
-    Floor { kernels: "dense", tile: Tile::Workgroup128, multiply_adds: 0.85, subgroups: 2.0 },
-    Floor { kernels: "conv2d", tile: Tile::Workgroup64, multiply_adds: 0.7, subgroups: 3.0 },
-    Floor { kernels: "conv2d", tile: Tile::Workgroup128, multiply_adds: 0.8, subgroups: 2.0 },
+    floor("dense", Some(Tile::Workgroup64), [(0.83, 4.0), (0.83, 16.0)]),
+    floor("dense", Some(Tile::Workgroup128), [(0.86, 2.0), (0.88, 8.0)]),
+    floor("conv2d", Some(Tile::Workgroup64), [(0.83, 3.0), (0.83, 14.0)]),
+    floor("conv2d", Some(Tile::Workgroup128), [(0.86, 2.0), (0.88, 8.0)]),
+    floor("attention.forward", None, [(0.8, 4.0), (0.8, 16.0)]),
+    floor("attention.backward_queries", None, [(0.8, 3.0), (0.8, 12.0)]),
+    floor("attention.backward_keys", None, [(0.8, 3.0), (0.8, 10.0)]),
 ];
 
 /// Numbers of a form that are kept.
@@ -117,12 +136,13 @@ fn worse(found: &OnChip, record: &str) -> Vec<String> {
         .collect()
 }
 
-/// Products below their floor, and forms with registers in memory.
+/// Kernels below their floor, and forms with registers in memory.
 fn below_floors(found: &OnChip) -> Vec<String> {
     let mut complaints = Vec::new();
     for told in &found.forms {
-        let floors = FLOORS.iter().filter(|it| told.kernel.starts_with(it.kernels) && told.tile == Some(it.tile));
+        let floors = FLOORS.iter().filter(|it| told.kernel.starts_with(it.kernels) && told.tile == it.tile);
         for floor in floors {
+            let floor = if found.chip == "polaris10" { floor.of_gcn } else { floor.of_rdna };
             let (part, subgroups) = (told.multiply_adds(), told.subgroups().unwrap_or(0.0));
             if part < floor.multiply_adds || subgroups < floor.subgroups {
                 complaints
