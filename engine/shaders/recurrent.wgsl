@@ -17,7 +17,7 @@
 // Grid      an invocation for each row and unit.
 // Accuracy  within 5e-6 of the twin, relative to 1 + |y|.
 // Twin      src/kernels/recurrent/twins.rs
-// Uses      lib/grid.wgsl, lib/activation.wgsl
+// Uses      lib/grid.wgsl, lib/activation.wgsl, lib/gates.wgsl
 
 struct Params {
     rows: u32,
@@ -48,30 +48,8 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> carried_h: array<f32>;
 @group(0) @binding(7) var<storage, read_write> carried_c: array<f32>;
 
-// 0 leaves `bias` or `mask` unread: any buffer may be bound there.
-override USE_BIAS: u32 = 1u;
-override MASKED: u32 = 0u;
-// Is the output 0 at masked steps? Else it is the state.
-override ZERO_OUTPUT: u32 = 0u;
-// Is the gates' function the hard sigmoid?
-override HARD: u32 = 0u;
-
 // `next` of the last step, and `y_offset` of a step without output.
 const NONE: u32 = 0xffffffffu;
-
-fn gate(x: f32) -> f32 {
-    if HARD != 0u {
-        return hard_sigmoid(x);
-    }
-    return sigmoid(x);
-}
-
-fn gate_slope(y: f32) -> f32 {
-    if HARD != 0u {
-        return select(0.0, 0.16666667, y > 0.0 && y < 1.0);
-    }
-    return y * (1.0 - y);
-}
 
 fn bias_of(i: u32) -> f32 {
     if USE_BIAS != 0u {

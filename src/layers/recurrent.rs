@@ -4,7 +4,7 @@
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::{Activation, Built, Initializer, Parameter, Problem};
 use crate::kernels::activation_functions::{self as functions, Function};
-use crate::kernels::{Kernel, add, dense, dropout, recurrent as kernel, whole};
+use crate::kernels::{Kernel, add, dense, dropout, recurrent as kernel, recurrent_scan as scan, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -55,7 +55,19 @@ impl Cell {
             Self::Simple => &kernel::BACKWARD_SIMPLE,
         }
     }
+
+    /// The kernels of several steps, if there are any: forward and backward.
+    fn scans(self) -> Option<[&'static Kernel; 2]> {
+        match self {
+            Self::Lstm => Some([&scan::FORWARD_LSTM, &scan::BACKWARD_LSTM]),
+            Self::Gru => Some([&scan::FORWARD_GRU, &scan::BACKWARD_GRU]),
+            Self::Simple => None,
+        }
+    }
 }
+
+/// Most steps of one dispatch: devices want to be handed work in small pieces.
+const MOST_STEPS: usize = 32;
 
 /// Part of a recurrence in its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,15 +334,43 @@ impl Recurrence {
         }
     }
 
+    /// The grid of a step.
+    fn grid(&self) -> Grid {
+        Grid::Elements(length_word(Length::per_row(self.units)))
+    }
+
+    /// The kernels of several steps, where a workgroup can keep the states of its rows, and none are dropped.
+    fn scans(&self, is_training: bool) -> Option<[&'static Kernel; 2]> {
+        let is_kept = self.units <= scan::MOST_UNITS && !(is_training && self.recurrent_dropout > 0.0);
+        self.cell.scans().filter(|_| is_kept)
+    }
+
+    /// Params of several steps.
+    fn scan_params(&self, steps: std::ops::Range<usize>, time: usize, output: RecurrentOutput) -> scan::Record {
+        let is = |is: bool| Word::U32(u32::from(is));
+        scan::Record {
+            rows: Word::Rows(1),
+            units: whole(self.units),
+            steps: whole(time),
+            first: whole(steps.start),
+            count: whole(steps.len()),
+            go_backwards: is(self.go_backwards),
+            y_first: whole(output.first),
+            y_width: whole(if self.return_sequences { output.width } else { 0 }),
+            y_stride: whole(if self.return_sequences { time * output.width } else { output.width }),
+            // Alone, a layer that goes backwards gives its outputs in the order in which it computes them, as in Keras.
+            y_in_order: is(self.part == RecurrencePart::Whole),
+        }
+    }
+
     fn dispatch(
         &self,
         rec: &mut Recorder<'_>,
         kernel: &'static Kernel,
-        params: kernel::Record,
+        (params, grid): (impl Into<Vec<Word>>, Grid),
         inputs: &[View],
         outputs: &[View],
     ) {
-        let grid = Grid::Elements(length_word(Length::per_row(self.units)));
         let is_masked = rec.n_inputs() > 1;
         let dispatch = rec.dispatch(kernel, params, inputs, outputs, grid);
         let function = self.activation.function().unwrap_or(Function::plain(functions::Activation::None));
@@ -371,6 +411,13 @@ impl Recurrence {
         let mask = if rec.n_inputs() > 1 { rec.input(1) } else { part };
         let mut outputs = vec![gates, states, state, y.view];
         outputs.extend((self.cell == Cell::Lstm).then_some(cells));
+        if let Some([kernel, _]) = self.scans(is_training) {
+            for first in (0..time).step_by(MOST_STEPS) {
+                let params = self.scan_params(first..time.min(first + MOST_STEPS), time, y);
+                self.dispatch(rec, kernel, (params, scan::GRID), &[u, bias, mask], &outputs);
+            }
+            return;
+        }
         for step in 0..time {
             for (gate, range) in self.state_groups(is_training).into_iter().enumerate().filter(|_| step > 0) {
                 let mut h = state;
@@ -382,7 +429,8 @@ impl Recurrence {
                 let first = range.start * units;
                 times(rec, sizes, Matrix(h, 0, units), Matrix(u, first, columns), Matrix(part, first, columns));
             }
-            self.dispatch(rec, self.cell.forward(), self.params(step, time, y), &[part, bias, mask], &outputs);
+            let params = (self.params(step, time, y), self.grid());
+            self.dispatch(rec, self.cell.forward(), params, &[part, bias, mask], &outputs);
         }
     }
 
@@ -416,10 +464,19 @@ impl Recurrence {
         };
         let mut outputs = vec![d_gates, carried_h];
         outputs.extend((self.cell == Cell::Lstm).then_some(carried_c));
+        if let Some([_, kernel]) = self.scans(true) {
+            for first in (0..time).step_by(MOST_STEPS).rev() {
+                let params = self.scan_params(first..time.min(first + MOST_STEPS), time, dy);
+                self.dispatch(rec, kernel, (params, scan::GRID), &[u, dy.view, mask, before], &outputs);
+            }
+            self.weight_gradients(rec, d_gates, states);
+            self.input_gradient(rec, d_gates);
+            return;
+        }
         let groups = self.state_groups(true);
         for step in (0..time).rev() {
             let inputs = [d_part, dy.view, mask, before];
-            self.dispatch(rec, self.cell.backward(), self.params(step, time, dy), &inputs, &outputs);
+            self.dispatch(rec, self.cell.backward(), (self.params(step, time, dy), self.grid()), &inputs, &outputs);
             if step == 0 {
                 break;
             }

@@ -239,8 +239,8 @@ fn headers_name_their_libraries(tree: &Tree) -> Vec<String> {
 }
 
 fn every_library_is_one_of_the_table(tree: &Tree) -> Vec<String> {
-    use Library::{Activation, Attention, Grid, Product, Random, Reduce, Update};
-    let all = [Grid, Reduce, Activation, Random, Update, Product, Attention];
+    use Library::{Activation, Attention, Gates, Grid, Product, Random, Reduce, Update};
+    let all = [Grid, Reduce, Activation, Random, Update, Product, Attention, Gates];
     let known: Vec<&str> =
         all.iter().flat_map(|library| Tile::ALL.map(|tile| library.sources(tile))).flatten().collect();
     let lonely = tree.files("engine/shaders/lib/", ".wgsl").filter(|(_, text)| !known.contains(text));

@@ -49,6 +49,7 @@ pub mod product;
 pub mod random;
 mod real;
 pub mod recurrent;
+pub mod recurrent_scan;
 pub mod reduce;
 pub mod regularizer;
 pub mod remap;
@@ -108,6 +109,8 @@ pub enum Library {
     Product,
     /// `lib/attention.wgsl`: the loops of attention, through workgroup memory.
     Attention,
+    /// `lib/gates.wgsl`: gates of recurrent cells, chosen by `override HARD`.
+    Gates,
 }
 
 /// A way to cut a matrix product into workgroups. The best one depends on the adapter, and on the product.
@@ -188,6 +191,7 @@ impl Library {
             }
             (Self::Product, Tile::Workgroup128) => wgsl!("lib/product_workgroup_128"),
             (Self::Attention, _) => wgsl!("lib/attention"),
+            (Self::Gates, _) => wgsl!("lib/gates"),
         }
     }
 

@@ -34,12 +34,12 @@ crate::params! {
 /// No step, or no output.
 pub const NONE: u32 = u32::MAX;
 
-family!("recurrent", [Grid, Activation]);
+family!("recurrent", [Grid, Activation, Gates]);
 
 /// A few exponentials of f32 after each other; 1e-6 was measured.
 const TOLERANCE: f32 = 5e-6;
 
-const CONSTANTS: &[&str] =
+pub(super) const CONSTANTS: &[&str] =
     &[FUNCTION[0], FUNCTION[1], FUNCTION[2], FUNCTION[3], "USE_BIAS", "MASKED", "ZERO_OUTPUT", "HARD"];
 
 /// The family.

@@ -43,6 +43,7 @@ pub static FAMILIES: Families = &[
     pointwise_loss::KERNELS,
     pooling::KERNELS,
     recurrent::KERNELS,
+    recurrent_scan::KERNELS,
     reduce::KERNELS,
     regularizer::KERNELS,
     remap::KERNELS,

@@ -1,7 +1,7 @@
 //! Costs of a pass's dispatches: arithmetic of products, bytes of all other kernels.
 
 use super::{Command, Dispatch, Pass, Plan, Scalars};
-use crate::kernels::{Kernel, attention};
+use crate::kernels::{Kernel, attention, recurrent_scan};
 use crate::size::F32_BYTES;
 
 /// Work of a pass's dispatches for a number of rows.
@@ -64,6 +64,9 @@ impl Work {
 pub fn product_flops(kernel: &Kernel, params: &[u32], constants: &[(&'static str, f64)]) -> Option<f64> {
     if kernel.stem == attention::FORWARD.stem {
         return attention::flops(kernel, params);
+    }
+    if kernel.stem == recurrent_scan::FORWARD_LSTM.stem {
+        return recurrent_scan::flops(kernel, params);
     }
     if !kernel.is_tiled() {
         return None;

@@ -1,0 +1,459 @@
+// Several steps of recurrent cells, forward and backward, with the products of the state: recurrent.wgsl has the formulas.
+//
+// A workgroup has 8 rows to itself and walks through the steps. The state before a step, or the gradients of the products of the
+// step behind, are in workgroup memory. An invocation has four rows of a unit.
+//
+// Source    as recurrent.wgsl.
+// Shapes    u [units, 4 or 3 units]: the weights of the state. gates, states, cells, before, state, carried_h, carried_c, bias,
+//           mask and known are those of recurrent.wgsl. y, dy: rows of y_stride elements. The output of a step begins at
+//           y_first + y_width times its place; a width of 0 leaves that of the last step alone.
+// Grid      a workgroup for 8 rows.
+// Accuracy  within 2e-5 of the twin, relative to 1 + |y|, over 7 steps.
+// Twin      src/kernels/recurrent_scan.rs, fn forward, backward.
+// Uses      lib/grid.wgsl, lib/activation.wgsl, lib/gates.wgsl
+
+struct Params {
+    rows: u32,
+    units: u32,
+    steps: u32,
+    first: u32,
+    count: u32,
+    go_backwards: u32,
+    y_first: u32,
+    y_width: u32,
+    y_stride: u32,
+    y_in_order: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> u: array<f32>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(3) var<storage, read> mask: array<f32>;
+@group(0) @binding(4) var<storage, read_write> gates: array<f32>;
+@group(0) @binding(5) var<storage, read_write> states: array<f32>;
+@group(0) @binding(6) var<storage, read_write> state: array<f32>;
+@group(0) @binding(7) var<storage, read_write> y: array<f32>;
+@group(0) @binding(8) var<storage, read_write> cells: array<f32>;
+
+@group(0) @binding(2) var<storage, read> dy: array<f32>;
+@group(0) @binding(3) var<storage, read> known: array<f32>;
+@group(0) @binding(4) var<storage, read> before: array<f32>;
+@group(0) @binding(5) var<storage, read_write> d_gates: array<f32>;
+@group(0) @binding(6) var<storage, read_write> carried_h: array<f32>;
+@group(0) @binding(7) var<storage, read_write> carried_c: array<f32>;
+
+const INVOCATIONS: u32 = 128u;
+// Rows of a workgroup: two vectors.
+const ROWS: u32 = 8u;
+const NONE: u32 = 0xffffffffu;
+
+// States of two steps, of up to 128 units; gradients of up to 512 products.
+var<workgroup> kept_states: array<vec4<f32>, 512>;
+var<workgroup> kept_slopes: array<vec4<f32>, 1024>;
+
+// The place in the sequence of the step that is computed as `step`.
+fn place_of(step: u32) -> u32 {
+    return select(step, params.steps - 1u - step, params.go_backwards != 0u);
+}
+
+// Where the output of a step begins in its row; NONE if it is not wanted.
+fn output_of(step: u32) -> u32 {
+    if params.y_width == 0u {
+        return select(NONE, params.y_first, step + 1u == params.steps);
+    }
+    return params.y_first + select(place_of(step), step, params.y_in_order != 0u) * params.y_width;
+}
+
+fn bias_of(i: u32) -> f32 {
+    if USE_BIAS != 0u {
+        return bias[i];
+    }
+    return 0.0;
+}
+
+fn counts(row: u32, at: u32) -> bool {
+    if MASKED != 0u {
+        return mask[row * params.steps + at] >= 0.5;
+    }
+    return true;
+}
+
+fn known_counts(row: u32, at: u32) -> bool {
+    if MASKED != 0u {
+        return known[row * params.steps + at] >= 0.5;
+    }
+    return true;
+}
+
+fn with_row(four: vec4<f32>, r: u32, value: f32) -> vec4<f32> {
+    return select(four, vec4<f32>(value), vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r));
+}
+
+// Four rows of a unit.
+struct Item {
+    unit: u32,
+    half: u32,
+    row: u32,
+}
+
+fn item_of(n: u32, first_row: u32) -> Item {
+    let half = n / params.units;
+    return Item(n % params.units, half, first_row + 4u * half);
+}
+
+// Four states, from a place of `kept_states` on.
+fn take_states(lane: u32, first_row: u32) {
+    for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
+        let item = item_of(n, first_row);
+        var four = vec4<f32>(0.0);
+        for (var r = 0u; r < 4u; r += 1u) {
+            if params.first > 0u && item.row + r < params.rows {
+                four = with_row(four, r, state[(item.row + r) * params.units + item.unit]);
+            }
+        }
+        kept_states[2u * item.unit + item.half] = four;
+    }
+}
+
+// Writes the state after a step to all who want it.
+fn leave(row: u32, unit: u32, step: u32, h: f32, is_counted: bool) {
+    let at = place_of(step);
+    if step == 0u {
+        states[(row * params.steps + at) * params.units + unit] = 0.0;
+    }
+    if step + 1u < params.steps {
+        states[(row * params.steps + place_of(step + 1u)) * params.units + unit] = h;
+    }
+    if step + 1u == params.first + params.count {
+        state[row * params.units + unit] = h;
+    }
+    let output = output_of(step);
+    if output != NONE {
+        y[row * params.y_stride + output + unit] = select(h, 0.0, ZERO_OUTPUT != 0u && !is_counted);
+    }
+}
+
+// A row of a unit of the LSTM after its products with the state: the new state.
+fn lstm_row(row: u32, unit: u32, step: u32, products: vec4<f32>, h_before: f32) -> f32 {
+    let n = params.units;
+    let at = place_of(step);
+    let from_gates = (row * params.steps + at) * 4u * n + unit;
+    let i = gate(gates[from_gates] + products.x + bias_of(unit));
+    let f = gate(gates[from_gates + n] + products.y + bias_of(unit + n));
+    let g = activate(gates[from_gates + 2u * n] + products.z + bias_of(unit + 2u * n));
+    let o = gate(gates[from_gates + 3u * n] + products.w + bias_of(unit + 3u * n));
+    gates[from_gates] = i;
+    gates[from_gates + n] = f;
+    gates[from_gates + 2u * n] = g;
+    gates[from_gates + 3u * n] = o;
+    let here = (row * params.steps + at) * n + unit;
+    var c_before = 0.0;
+    if step == 0u {
+        cells[here] = 0.0;
+    } else {
+        c_before = cells[here];
+    }
+    let is_counted = counts(row, at);
+    let c = select(c_before, f * c_before + i * g, is_counted);
+    let h = select(h_before, o * activate(c), is_counted);
+    if step + 1u < params.steps {
+        cells[(row * params.steps + place_of(step + 1u)) * n + unit] = c;
+    }
+    leave(row, unit, step, h, is_counted);
+    return h;
+}
+
+// As `lstm_row`, of the GRU.
+fn gru_row(row: u32, unit: u32, step: u32, products: vec3<f32>, h_before: f32) -> f32 {
+    let n = params.units;
+    let at = place_of(step);
+    let from_gates = (row * params.steps + at) * 6u * n + unit;
+    let z = gate(gates[from_gates] + bias_of(unit) + products.x + bias_of(3u * n + unit));
+    let r = gate(gates[from_gates + n] + bias_of(unit + n) + products.y + bias_of(4u * n + unit));
+    let inner = products.z + bias_of(5u * n + unit);
+    let g = activate(gates[from_gates + 2u * n] + bias_of(unit + 2u * n) + r * inner);
+    gates[from_gates] = z;
+    gates[from_gates + n] = r;
+    gates[from_gates + 2u * n] = g;
+    gates[from_gates + 3u * n] = inner;
+    let is_counted = counts(row, at);
+    let h = select(h_before, z * h_before + (1.0 - z) * g, is_counted);
+    leave(row, unit, step, h, is_counted);
+    return h;
+}
+
+@compute @workgroup_size(INVOCATIONS)
+fn forward_lstm(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first_row = item_index(workgroup, workgroups) * ROWS;
+    if first_row >= params.rows {
+        return;
+    }
+    take_states(lane, first_row);
+    // The states before and after a step change places.
+    var now = 0u;
+    for (var step = params.first; step < params.first + params.count; step += 1u) {
+        workgroupBarrier();
+        for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
+            let item = item_of(n, first_row);
+            var i = vec4<f32>(0.0);
+            var f = vec4<f32>(0.0);
+            var g = vec4<f32>(0.0);
+            var o = vec4<f32>(0.0);
+            var from_u = item.unit;
+            for (var k = now + item.half; k < now + 2u * params.units; k += 2u) {
+                let h = kept_states[k];
+                i += u[from_u] * h;
+                f += u[from_u + params.units] * h;
+                g += u[from_u + 2u * params.units] * h;
+                o += u[from_u + 3u * params.units] * h;
+                from_u += 4u * params.units;
+            }
+            var after = kept_states[now + 2u * item.unit + item.half];
+            for (var r = 0u; r < 4u; r += 1u) {
+                if item.row + r < params.rows {
+                    let products = vec4<f32>(i[r], f[r], g[r], o[r]);
+                    after = with_row(after, r, lstm_row(item.row + r, item.unit, step, products, after[r]));
+                }
+            }
+            kept_states[256u - now + 2u * item.unit + item.half] = after;
+        }
+        now = 256u - now;
+    }
+}
+
+@compute @workgroup_size(INVOCATIONS)
+fn forward_gru(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first_row = item_index(workgroup, workgroups) * ROWS;
+    if first_row >= params.rows {
+        return;
+    }
+    take_states(lane, first_row);
+    var now = 0u;
+    for (var step = params.first; step < params.first + params.count; step += 1u) {
+        workgroupBarrier();
+        for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
+            let item = item_of(n, first_row);
+            var z = vec4<f32>(0.0);
+            var reset = vec4<f32>(0.0);
+            var g = vec4<f32>(0.0);
+            var from_u = item.unit;
+            for (var k = now + item.half; k < now + 2u * params.units; k += 2u) {
+                let h = kept_states[k];
+                z += u[from_u] * h;
+                reset += u[from_u + params.units] * h;
+                g += u[from_u + 2u * params.units] * h;
+                from_u += 3u * params.units;
+            }
+            var after = kept_states[now + 2u * item.unit + item.half];
+            for (var r = 0u; r < 4u; r += 1u) {
+                if item.row + r < params.rows {
+                    let products = vec3<f32>(z[r], reset[r], g[r]);
+                    after = with_row(after, r, gru_row(item.row + r, item.unit, step, products, after[r]));
+                }
+            }
+            kept_states[256u - now + 2u * item.unit + item.half] = after;
+        }
+        now = 256u - now;
+    }
+}
+
+// Takes gradients of the products of a step: `n_gates` times the units, from `skipped` of `width` units a step on.
+fn take_slopes(lane: u32, first_row: u32, step: u32, sizes: vec3<u32>) {
+    let columns = sizes.x * params.units;
+    for (var n = lane; n < 2u * columns; n += INVOCATIONS) {
+        var four = vec4<f32>(0.0);
+        for (var r = 0u; r < 4u; r += 1u) {
+            let row = first_row + 4u * (n % 2u) + r;
+            if row < params.rows {
+                let at = (row * params.steps + place_of(step)) * sizes.z + sizes.y;
+                four = with_row(four, r, d_gates[at * params.units + n / 2u]);
+            }
+        }
+        kept_slopes[n] = four;
+    }
+}
+
+// Adds to the carried gradients of states the products of those of the step behind.
+fn add_products(lane: u32, first_row: u32, n_gates: u32) {
+    let columns = n_gates * params.units;
+    for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
+        let item = item_of(n, first_row);
+        var sum = vec4<f32>(0.0);
+        var from_u = item.unit * columns;
+        for (var j = item.half; j < 2u * columns; j += 2u) {
+            sum += u[from_u] * kept_slopes[j];
+            from_u += 1u;
+        }
+        for (var r = 0u; r < 4u; r += 1u) {
+            if item.row + r < params.rows {
+                carried_h[(item.row + r) * params.units + item.unit] += sum[r];
+            }
+        }
+    }
+}
+
+// The gradient of the state after a step; that of the steps behind is carried.
+fn d_state(row: u32, unit: u32, step: u32) -> f32 {
+    var sum = 0.0;
+    if step + 1u < params.steps {
+        sum = carried_h[row * params.units + unit];
+    }
+    let output = output_of(step);
+    if output != NONE && (ZERO_OUTPUT == 0u || known_counts(row, place_of(step))) {
+        sum += dy[row * params.y_stride + output + unit];
+    }
+    return sum;
+}
+
+// A row of a unit of the LSTM: the gradients of its products.
+fn lstm_slopes(row: u32, unit: u32, step: u32) -> vec4<f32> {
+    let n = params.units;
+    let at = place_of(step);
+    let from_gates = (row * params.steps + at) * 4u * n + unit;
+    let dh = d_state(row, unit, step);
+    var d_after = 0.0;
+    if step + 1u < params.steps {
+        d_after = carried_c[row * n + unit];
+    }
+    let i = d_gates[from_gates];
+    let f = d_gates[from_gates + n];
+    let g = d_gates[from_gates + 2u * n];
+    let o = d_gates[from_gates + 3u * n];
+    let c_before = before[(row * params.steps + at) * n + unit];
+    let a = activate(f * c_before + i * g);
+    let dc = d_after + dh * o * activation_slope_from_output(a);
+    let is_counted = known_counts(row, at);
+    let slopes = vec4<f32>(
+        dc * g * gate_slope(i),
+        dc * c_before * gate_slope(f),
+        dc * i * activation_slope_from_output(g),
+        dh * a * gate_slope(o),
+    );
+    let d = select(vec4<f32>(0.0), slopes, is_counted);
+    d_gates[from_gates] = d.x;
+    d_gates[from_gates + n] = d.y;
+    d_gates[from_gates + 2u * n] = d.z;
+    d_gates[from_gates + 3u * n] = d.w;
+    carried_h[row * n + unit] = select(dh, 0.0, is_counted);
+    carried_c[row * n + unit] = select(d_after, dc * f, is_counted);
+    return d;
+}
+
+// As `lstm_slopes`, of the GRU.
+fn gru_slopes(row: u32, unit: u32, step: u32) -> vec3<f32> {
+    let n = params.units;
+    let at = place_of(step);
+    let from_gates = (row * params.steps + at) * 6u * n + unit;
+    let dh = d_state(row, unit, step);
+    let is_counted = known_counts(row, at);
+    let d = select(0.0, dh, is_counted);
+    let z = d_gates[from_gates];
+    let r = d_gates[from_gates + n];
+    let g = d_gates[from_gates + 2u * n];
+    let inner = d_gates[from_gates + 3u * n];
+    let h_before = before[(row * params.steps + at) * n + unit];
+    let dz = d * (h_before - g) * gate_slope(z);
+    let dg = d * (1.0 - z) * activation_slope_from_output(g);
+    let dr = dg * inner * gate_slope(r);
+    d_gates[from_gates] = dz;
+    d_gates[from_gates + n] = dr;
+    d_gates[from_gates + 2u * n] = dg;
+    d_gates[from_gates + 3u * n] = dz;
+    d_gates[from_gates + 4u * n] = dr;
+    d_gates[from_gates + 5u * n] = dg * r;
+    carried_h[row * n + unit] = select(dh, dh * z, is_counted);
+    return vec3<f32>(dz, dr, dg * r);
+}
+
+@compute @workgroup_size(INVOCATIONS)
+fn backward_lstm(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first_row = item_index(workgroup, workgroups) * ROWS;
+    if first_row >= params.rows {
+        return;
+    }
+    let end = params.first + params.count;
+    if end < params.steps {
+        take_slopes(lane, first_row, end, vec3<u32>(4u, 0u, 4u));
+    }
+    for (var behind = end; behind > params.first; behind -= 1u) {
+        workgroupBarrier();
+        if behind < params.steps {
+            add_products(lane, first_row, 4u);
+        }
+        workgroupBarrier();
+        for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
+            let item = item_of(n, first_row);
+            var i = vec4<f32>(0.0);
+            var f = vec4<f32>(0.0);
+            var g = vec4<f32>(0.0);
+            var o = vec4<f32>(0.0);
+            for (var r = 0u; r < 4u; r += 1u) {
+                if item.row + r < params.rows {
+                    let d = lstm_slopes(item.row + r, item.unit, behind - 1u);
+                    i = with_row(i, r, d.x);
+                    f = with_row(f, r, d.y);
+                    g = with_row(g, r, d.z);
+                    o = with_row(o, r, d.w);
+                }
+            }
+            let at = 2u * item.unit + item.half;
+            kept_slopes[at] = i;
+            kept_slopes[at + 2u * params.units] = f;
+            kept_slopes[at + 4u * params.units] = g;
+            kept_slopes[at + 6u * params.units] = o;
+        }
+    }
+}
+
+@compute @workgroup_size(INVOCATIONS)
+fn backward_gru(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first_row = item_index(workgroup, workgroups) * ROWS;
+    if first_row >= params.rows {
+        return;
+    }
+    let end = params.first + params.count;
+    if end < params.steps {
+        take_slopes(lane, first_row, end, vec3<u32>(3u, 3u, 6u));
+    }
+    for (var behind = end; behind > params.first; behind -= 1u) {
+        workgroupBarrier();
+        if behind < params.steps {
+            add_products(lane, first_row, 3u);
+        }
+        workgroupBarrier();
+        for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
+            let item = item_of(n, first_row);
+            var z = vec4<f32>(0.0);
+            var reset = vec4<f32>(0.0);
+            var g = vec4<f32>(0.0);
+            for (var r = 0u; r < 4u; r += 1u) {
+                if item.row + r < params.rows {
+                    let d = gru_slopes(item.row + r, item.unit, behind - 1u);
+                    z = with_row(z, r, d.x);
+                    reset = with_row(reset, r, d.y);
+                    g = with_row(g, r, d.z);
+                }
+            }
+            let at = 2u * item.unit + item.half;
+            kept_slopes[at] = z;
+            kept_slopes[at + 2u * params.units] = reset;
+            kept_slopes[at + 4u * params.units] = g;
+        }
+    }
+}
