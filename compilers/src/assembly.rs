@@ -1,114 +1,119 @@
 //! Instructions by kind, of all blocks and of the hottest, on which a kernel spends its time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
-/// Kinds of instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Multiply-adds of vectors: the work of a product.
-    MultiplyAdd,
-    /// Other arithmetic of vectors.
-    Vector,
-    /// Arithmetic of numbers that all invocations share.
-    Scalar,
-    /// Loads and stores of buffers.
-    Memory,
-    /// Loads and stores of workgroup memory.
-    Workgroup,
-    /// Waits, barriers, jumps.
-    Control,
-}
+use crate::languages::{Kind, Language};
 
 /// Instructions of one block.
 pub type Mix = BTreeMap<Kind, u32>;
 
 /// A block of instructions that run one after the other.
-struct Block<'a> {
-    label: &'a str,
-    instructions: Vec<&'a str>,
+#[derive(Default)]
+struct Block {
+    label: String,
+    mix: Mix,
+    /// Multiply-adds of an invocation.
+    multiply_adds: f64,
+    /// Labels of the blocks that may run next, and how often the compiler guesses that a jump there is not taken.
+    next: Vec<(String, f64)>,
 }
 
-/// The mix of the hottest block of a text by ACO, AMD's compiler of Mesa: the one with most multiply-adds within a loop; without any, the
-/// longest one within a loop; without a loop, the longest.
-pub fn hottest(assembly: &str) -> Mix {
-    let blocks = blocks(assembly);
-    let looped = looped(&blocks);
-    let weight = |at: usize| {
-        let mix = mix(&blocks[at]);
-        (looped[at], mix.get(&Kind::MultiplyAdd).copied().unwrap_or(0), mix.values().sum::<u32>())
+/// Multiply-adds of an invocation, with each block run as often as the compiler guesses for its model of cycles.
+pub fn multiply_adds(assembly: &str, language: Language, subgroup: u32) -> f64 {
+    let blocks = blocks(assembly, language, subgroup);
+    let loops = loops(&blocks, language);
+    let of_block = |(at, block): (usize, &Block)| {
+        let depth = loops.values().filter(|blocks| blocks.contains(&at)).count();
+        let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+        block.multiply_adds * language.runs(depth) * skips(&blocks, &loops, at)
     };
-    (0..blocks.len()).max_by_key(|at| weight(*at)).map(|at| mix(&blocks[at])).unwrap_or_default()
+    blocks.iter().enumerate().map(of_block).sum()
+}
+
+/// The compiler's guess for the part of runs in which no jump skips a block. A jump out of a loop counts as none.
+fn skips(blocks: &[Block], loops: &BTreeMap<usize, BTreeSet<usize>>, at: usize) -> f64 {
+    let mut part = 1.0;
+    for (from, block) in blocks[..at].iter().enumerate() {
+        let last = loops.values().filter(|blocks| blocks.contains(&from)).filter_map(|blocks| blocks.last()).min();
+        for (label, falls_through) in &block.next {
+            let to = blocks.iter().position(|block| block.label == *label);
+            if to.is_some_and(|to| to > at && last.is_none_or(|last| to <= *last)) {
+                part *= falls_through;
+            }
+        }
+    }
+    part
+}
+
+/// The mix of the hottest block, and the multiply-adds of an invocation in it: of the block with most multiply-adds within a loop; without
+/// any, of the longest one within a loop; without a loop, of the longest.
+pub fn hottest(assembly: &str, language: Language, subgroup: u32) -> (Mix, f64) {
+    let blocks = blocks(assembly, language, subgroup);
+    let loops = loops(&blocks, language);
+    let weight = |at: usize| {
+        let mix = &blocks[at].mix;
+        let is_looped = loops.values().any(|blocks| blocks.contains(&at));
+        (is_looped, mix.get(&Kind::MultiplyAdd).copied().unwrap_or(0), mix.values().sum::<u32>())
+    };
+    let hottest = (0..blocks.len()).max_by_key(|at| weight(*at)).map(|at| &blocks[at]);
+    hottest.map(|block| (block.mix.clone(), block.multiply_adds)).unwrap_or_default()
 }
 
 /// The mix of all blocks.
-pub fn all(assembly: &str) -> Mix {
+pub fn all(assembly: &str, language: Language) -> Mix {
     let mut all = Mix::new();
-    for block in blocks(assembly) {
-        for (kind, count) in mix(&block) {
-            *all.entry(kind).or_default() += count;
-        }
+    for (kind, count) in blocks(assembly, language, 1).iter().flat_map(|block| &block.mix) {
+        *all.entry(*kind).or_default() += count;
     }
     all
 }
 
-fn blocks(assembly: &str) -> Vec<Block<'_>> {
-    let mut blocks = vec![Block { label: "BB0", instructions: Vec::new() }];
+fn blocks(assembly: &str, language: Language, subgroup: u32) -> Vec<Block> {
+    let mut blocks = vec![Block::default()];
     for line in assembly.lines().map(str::trim) {
-        if let Some((label, _)) = line.split_once(':').filter(|(label, _)| is_label(label)) {
-            blocks.push(Block { label, instructions: Vec::new() });
-        } else if let Some(last) = blocks.last_mut().filter(|_| kind(line).is_some()) {
-            last.instructions.push(line);
+        let read = language.read(line);
+        if let Some(label) = read.label {
+            blocks.push(Block { label: label.to_owned(), ..Block::default() });
         }
+        let Some(last) = blocks.last_mut() else { continue };
+        if let Some(kind) = read.kind {
+            *last.mix.entry(kind).or_default() += 1;
+        }
+        if read.kind == Some(Kind::MultiplyAdd) {
+            // RDNA 3 has two in one instruction.
+            let pair = if line.starts_with("v_dual_") && line.matches("_fma").count() == 2 { 2.0 } else { 1.0 };
+            last.multiply_adds += pair * read.lanes.map_or(1.0, |lanes| f64::from(lanes) / f64::from(subgroup));
+        }
+        let falls_through = language.falls_through(line);
+        last.next.extend(read.next.into_iter().map(|label| (label.to_owned(), falls_through)));
     }
     blocks
 }
 
-fn is_label(text: &str) -> bool {
-    text.strip_prefix("BB").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Whether each block lies within a loop: some later block, or itself, jumps back to it or before it.
-fn looped(blocks: &[Block<'_>]) -> Vec<bool> {
-    let mut looped = vec![false; blocks.len()];
-    for (from, block) in blocks.iter().enumerate() {
-        let jumps = block.instructions.iter().filter(|it| it.starts_with("s_cbranch") || it.starts_with("s_branch"));
-        let targets = jumps.filter_map(|it| it.split_whitespace().nth(1));
-        for to in targets.filter_map(|target| blocks[..=from].iter().position(|block| block.label == target)) {
-            looped[to..=from].fill(true);
+/// The blocks of each loop, by its first: some later block, or itself, jumps back to the first.
+fn loops(blocks: &[Block], language: Language) -> BTreeMap<usize, BTreeSet<usize>> {
+    let position = |label: &str| blocks.iter().position(|block| block.label == label);
+    let next: Vec<Vec<usize>> =
+        blocks.iter().map(|block| block.next.iter().filter_map(|(label, _)| position(label)).collect()).collect();
+    let mut loops: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for (from, next_of) in next.iter().enumerate() {
+        for first in next_of.iter().copied().filter(|to| *to <= from) {
+            let blocks = loops.entry(first).or_default();
+            if language.is_in_order() {
+                blocks.extend(first..=from);
+                continue;
+            }
+            // All from which the jump back can be reached without the first.
+            blocks.insert(first);
+            let mut reached = vec![from];
+            while let Some(at) = reached.pop() {
+                if blocks.insert(at) {
+                    reached.extend((0..next.len()).filter(|it| next[*it].contains(&at)));
+                }
+            }
         }
     }
-    looped
-}
-
-fn mix(block: &Block<'_>) -> Mix {
-    let mut mix = Mix::new();
-    for kind in block.instructions.iter().filter_map(|it| kind(it)) {
-        *mix.entry(kind).or_default() += 1;
-    }
-    mix
-}
-
-/// Kind of an instruction by its name; `None` for a line that is none.
-fn kind(line: &str) -> Option<Kind> {
-    let name = line.split_whitespace().next()?;
-    let (family, rest) = name.split_once('_')?;
-    Some(match family {
-        "v" if ["fma", "mac", "mad_f", "dot"].iter().any(|part| rest.contains(part)) => Kind::MultiplyAdd,
-        "v" => Kind::Vector,
-        "s" if ["wait", "nop", "barrier", "branch", "cbranch", "endpgm", "clause", "delay", "sleep", "inst"]
-            .iter()
-            .any(|part| rest.starts_with(part)) =>
-        {
-            Kind::Control
-        }
-        "s" => Kind::Scalar,
-        "buffer" | "global" | "flat" | "scratch" => Kind::Memory,
-        "ds" => Kind::Workgroup,
-        _ => return None,
-    })
+    loops
 }
 
 #[cfg(test)]
@@ -136,13 +141,13 @@ BB2:
 
     #[test]
     fn the_loop_is_hotter_than_longer_blocks() {
-        let mix = hottest(TEXT);
-        assert_eq!(mix, Mix::from([(Kind::MultiplyAdd, 2), (Kind::Memory, 1), (Kind::Control, 2)]));
+        let mix = Mix::from([(Kind::MultiplyAdd, 2), (Kind::Memory, 1), (Kind::Control, 2)]);
+        assert_eq!(hottest(TEXT, Language::Amd, 64), (mix, 3.0));
     }
 
     #[test]
     fn every_instruction_is_counted() {
-        let mix = all(TEXT);
+        let mix = all(TEXT, Language::Amd);
         let expected = [
             (Kind::MultiplyAdd, 2),
             (Kind::Vector, 5),
@@ -152,5 +157,25 @@ BB2:
             (Kind::Control, 3),
         ];
         assert_eq!(mix, Mix::from(expected));
+    }
+
+    #[test]
+    fn multiply_adds_run_as_often_as_the_compiler_guesses() {
+        // A fused one and a pair, in one loop.
+        assert_eq!(multiply_adds(TEXT, Language::Amd, 64), 3.0 * 8.0);
+        let skipped = "BB0:\n s_cbranch_execz BB2\nBB1:\n v_fmac_f32_e32 v0, v1, v2\nBB2:\n s_endpgm";
+        assert_eq!(multiply_adds(skipped, Language::Amd, 64), 0.75);
+        let nested = "LABEL1:\nLABEL2:\nmad(8) g1<1>F g1<8>F g2<8>F g3<1>F\nwhile(8) JIP: LABEL2\nwhile(8) JIP: LABEL1";
+        assert_eq!(multiply_adds(nested, Language::Intel, 16), 100.0 / 2.0);
+    }
+
+    #[test]
+    fn blocks_that_leave_a_loop_of_nvidia_are_not_in_it() {
+        let add = "r5 = ffma.ftz r1 r2 r5 // delay=2";
+        let text = format!(
+            "block 0 L0 [] -> {{\n{add}\n}} -> [1]\nblock 1 L1 [0, 3] -> {{\n{add}\n}} -> [2, 3]
+            block 2 L2 [1] -> {{\n{add}\n}} -> []\nblock 3 L3 [1] -> {{\n{add}\n}} -> [1]"
+        );
+        assert_eq!(multiply_adds(&text, Language::Nvidia, 32), 2.0 + 2.0 * 10.0);
     }
 }

@@ -74,7 +74,7 @@ impl Driver {
         let module = vk::ShaderModuleCreateInfo::default().code(&form.spirv);
         let module = unsafe { device.create_shader_module(&module, None) }?;
         let (group, layout) = self.layouts(form)?;
-        let entry = CString::new(form.kernel.entry)?;
+        let entry = CString::new(form.entry.as_str())?;
         let stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
             .module(module)
@@ -94,19 +94,15 @@ impl Driver {
         compiled
     }
 
-    /// Params at binding 0, if there are any, then storage: as the engine binds them.
     fn layouts(&self, form: &Form) -> Result<(vk::DescriptorSetLayout, vk::PipelineLayout)> {
-        let kernel = form.kernel;
-        let storage = kernel.inputs.len() + kernel.outputs.len();
-        let types = std::iter::once(vk::DescriptorType::UNIFORM_BUFFER)
-            .chain(std::iter::repeat_n(vk::DescriptorType::STORAGE_BUFFER, storage));
-        let bindings: Vec<_> = (0..)
-            .zip(types)
-            .skip(usize::from(kernel.params.is_empty()))
-            .map(|(binding, ty)| {
+        let bindings: Vec<_> = form
+            .bindings
+            .iter()
+            .map(|it| {
+                let storage = vk::DescriptorType::STORAGE_BUFFER;
                 vk::DescriptorSetLayoutBinding::default()
-                    .binding(binding)
-                    .descriptor_type(ty)
+                    .binding(it.number)
+                    .descriptor_type(if it.is_uniform { vk::DescriptorType::UNIFORM_BUFFER } else { storage })
                     .descriptor_count(1)
                     .stage_flags(vk::ShaderStageFlags::COMPUTE)
             })

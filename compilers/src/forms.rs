@@ -1,33 +1,43 @@
 //! The forms of a kernel: its text for each tile, with each set of constants that its cases have, as SPIR-V.
 
-use anyhow::{Context, Result, anyhow};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
 use manyhands_engine::kernels::cases::Case;
 use manyhands_engine::kernels::{self, Kernel, Tile};
-use naga::ShaderStage;
 use naga::back::{PipelineConstants, pipeline_constants, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::{AddressSpace, ShaderStage};
 
 /// One text that a driver gets.
 #[derive(Debug)]
 pub struct Form {
-    /// Its kernel.
-    pub kernel: &'static Kernel,
-    /// Its tile; any where the kernel has but one text.
-    pub tile: Tile,
+    /// Its name: `dense.forward Workgroup64 PRODUCT_ACROSS=16`.
+    pub name: String,
+    /// Name of its kernel.
+    pub kernel: String,
+    /// Its tile, where the kernel has several.
+    pub tile: Option<Tile>,
     /// Constants that differ from their default.
     pub constants: Vec<(String, f64)>,
+    /// Its entry point.
+    pub entry: String,
+    /// Invocations of a workgroup.
+    pub invocations: u32,
+    /// Its buffers.
+    pub bindings: Vec<Binding>,
     /// The text.
     pub spirv: Vec<u32>,
 }
 
-impl Form {
-    /// Its name: `dense.forward Workgroup64 PRODUCT_ACROSS=16`.
-    pub fn name(&self) -> String {
-        let tile = if self.kernel.is_tiled() { format!(" {:?}", self.tile) } else { String::new() };
-        let constants = self.constants.iter().map(|(name, value)| format!(" {name}={value}"));
-        format!("{}{tile}{}", self.kernel.name(), constants.collect::<String>())
-    }
+/// A buffer that a kernel binds in group 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// Its number.
+    pub number: u32,
+    /// Whether it is uniform, and not storage.
+    pub is_uniform: bool,
 }
 
 /// The forms of all kernels whose names contain `part`, with at most `most` sets of constants for each text.
@@ -39,8 +49,7 @@ pub fn all(part: &str, most: usize) -> Result<Vec<Form>> {
     for kernel in kernels::all().filter(|kernel| kernel.name().contains(part)) {
         for tile in kernel.tiles().iter().copied() {
             for constants in sets(kernel, tile).into_iter().take(most) {
-                let spirv = spirv(kernel, tile, &constants).with_context(|| format!("{kernel:?} for {tile:?}"))?;
-                forms.push(Form { kernel, tile, constants, spirv });
+                forms.push(form(kernel, tile, constants).with_context(|| format!("{kernel:?} for {tile:?}"))?);
             }
         }
     }
@@ -63,16 +72,39 @@ fn sets(kernel: &Kernel, tile: Tile) -> Vec<Vec<(String, f64)>> {
     sets
 }
 
-/// As wgpu gives a kernel of ours to a driver of Vulkan 1.3: without checks.
-fn spirv(kernel: &Kernel, tile: Tile, constants: &[(String, f64)]) -> Result<Vec<u32>> {
-    let text = kernel.wgsl(tile);
+fn form(kernel: &Kernel, tile: Tile, constants: Vec<(String, f64)>) -> Result<Form> {
+    let of_tile = if kernel.is_tiled() { format!(" {tile:?}") } else { String::new() };
+    let of_constants: String = constants.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let name = format!("{}{of_tile}{of_constants}", kernel.name());
+    let mut form = translated(&kernel.wgsl(tile), kernel.entry, constants)?;
+    form.tile = kernel.is_tiled().then_some(tile);
+    Ok(Form { name, kernel: kernel.name(), ..form })
+}
+
+/// The form of a file of WGSL with one entry point.
+///
+/// # Errors
+/// If the file can't be read, does not compile, or has no entry point or several.
+pub fn of_file(path: &Path) -> Result<Form> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
     let module = naga::front::wgsl::parse_str(&text).map_err(|error| anyhow!("{}", error.emit_to_string(&text)))?;
+    let [entry] = &module.entry_points[..] else {
+        bail!("{} needs one entry point, but has {}", path.display(), module.entry_points.len());
+    };
+    let form = translated(&text, &entry.name, Vec::new()).with_context(|| path.display().to_string())?;
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Form { kernel: name.clone(), name, ..form })
+}
+
+/// As wgpu gives a kernel of ours to a driver of Vulkan 1.3: without checks.
+fn translated(text: &str, entry: &str, constants: Vec<(String, f64)>) -> Result<Form> {
+    let module = naga::front::wgsl::parse_str(text).map_err(|error| anyhow!("{}", error.emit_to_string(text)))?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
         .validate(&module)
-        .map_err(|error| anyhow!("{}", error.emit_to_string(&text)))?;
-    let constants: PipelineConstants = constants.iter().cloned().collect();
-    let entry = Some((ShaderStage::Compute, kernel.entry));
-    let (module, info) = pipeline_constants::process_overrides(&module, &info, entry, &constants)?;
+        .map_err(|error| anyhow!("{}", error.emit_to_string(text)))?;
+    let values: PipelineConstants = constants.iter().cloned().collect();
+    let (module, info) =
+        pipeline_constants::process_overrides(&module, &info, Some((ShaderStage::Compute, entry)), &values)?;
     let unchecked = BoundsCheckPolicy::Unchecked;
     let options = spv::Options {
         lang_version: (1, 6),
@@ -86,6 +118,15 @@ fn spirv(kernel: &Kernel, tile: Tile, constants: &[(String, f64)]) -> Result<Vec
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
         ..Default::default()
     };
-    let pipeline = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: kernel.entry.into() };
-    Ok(spv::write_vec(&module, &info, &options, Some(&pipeline))?)
+    let pipeline = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: entry.to_owned() };
+    let spirv = spv::write_vec(&module, &info, &options, Some(&pipeline))?;
+    let invocations =
+        module.entry_points.iter().find(|it| it.name == entry).map_or(0, |it| it.workgroup_size.iter().product());
+    let bindings = module.global_variables.iter().filter_map(|(_, variable)| {
+        let number = variable.binding.as_ref()?.binding;
+        Some(Binding { number, is_uniform: variable.space == AddressSpace::Uniform })
+    });
+    let bindings = bindings.collect();
+    let (name, kernel, entry) = (String::new(), String::new(), entry.to_owned());
+    Ok(Form { name, kernel, tile: None, constants, entry, invocations, bindings, spirv })
 }

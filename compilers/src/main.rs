@@ -7,17 +7,22 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use manyhands_compilers::chips::{CHIPS, Chip};
+use manyhands_compilers::mesa::Mesa;
 use manyhands_compilers::{Wanted, ask, compile, report};
 
 #[derive(Parser)]
 #[command(about = "What compilers of GPU vendors make of each kernel, on a machine without a GPU")]
 struct Arguments {
-    /// Chips, by Mesa's names for them; all that this machine's Mesa knows by default.
+    /// Chips, by Mesa's names for them; all that this machine's Mesa knows by default. `scripts/setup-compilers` brings
+    /// the Mesa that knows all.
     #[arg(long, value_delimiter = ',')]
     chips: Vec<String>,
     /// Kernels whose names contain this, such as `attention`; all by default.
     #[arg(long, default_value = "")]
     kernels: String,
+    /// Compile this file of WGSL in place of kernels; may be given several times.
+    #[arg(long = "wgsl", value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Most sets of constants of a kernel and tile.
     #[arg(long, default_value_t = 3)]
     constants: usize,
@@ -34,23 +39,24 @@ struct Arguments {
 
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "a command shows what it found")]
 fn main() -> Result<()> {
-    let Arguments { chips, kernels, constants, json, assembly, here } = Arguments::parse();
-    let wanted = Wanted { kernels, constants, assembly };
+    let Arguments { chips, kernels, files, constants, json, assembly, here } = Arguments::parse();
+    let wanted = Wanted { kernels, files, constants, assembly };
     if let Some(chip) = here {
-        println!("{}", serde_json::to_string(&compile(&chip, &wanted)?)?);
+        println!("{}", serde_json::to_string(&compile(named(&[chip])?[0], &wanted)?)?);
         return Ok(());
     }
     let program = std::env::current_exe()?;
+    let mesa = Mesa::unpacked().unwrap_or(Mesa::System);
     let mut found = Vec::new();
     for chip in named(&chips)? {
-        match ask(&program, chip, &wanted) {
+        match ask(&program, chip, &mesa, &wanted) {
             Ok(on_chip) => found.push(on_chip),
-            // An older Mesa doesn't know the newest chips.
+            // An older Mesa doesn't know the newest chips, and the system's works for AMD's alone.
             Err(error) if chips.is_empty() => eprintln!("left out: {error}"),
             Err(error) => return Err(error),
         }
     }
-    ensure!(!found.is_empty(), "this machine's drivers compile for none of the chips");
+    ensure!(!found.is_empty(), "this machine's drivers compile for none of the chips\n  help: scripts/setup-compilers");
     println!("{}", report::tables(&found));
     if let Some(path) = json {
         std::fs::write(&path, serde_json::to_string_pretty(&found)?)

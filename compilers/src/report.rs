@@ -3,7 +3,9 @@
 use manyhands_engine::kernels::Tile;
 use serde::{Deserialize, Serialize};
 
-use crate::assembly::{Kind, Mix};
+use crate::assembly::Mix;
+use crate::figures::{Figure, Figures};
+use crate::languages::Kind;
 
 /// All forms on one chip.
 #[derive(Debug, Serialize, Deserialize)]
@@ -12,6 +14,8 @@ pub struct OnChip {
     pub chip: String,
     /// Name of the device, and of the driver with its version.
     pub device: [String; 2],
+    /// Figures that its compiler does not tell.
+    pub untold: Vec<Figure>,
     /// Its forms.
     pub forms: Vec<Told>,
 }
@@ -27,45 +31,48 @@ pub struct Told {
     pub tile: Option<Tile>,
     /// Constants that differ from their default.
     pub constants: Vec<(String, f64)>,
+    /// Invocations of a workgroup.
+    pub invocations: u32,
     /// Invocations that run in step.
     pub subgroup: u32,
+    /// Registers, cycles and the like, as far as the compiler tells them.
+    pub figures: Figures,
     /// All that the driver says, by its own names.
     pub statistics: Vec<(String, f64)>,
+    /// Cycles that a multiply-add of one invocation takes, with loops run as often as the compiler guesses; none without multiply-adds.
+    pub cycles_a_multiply_add: Option<f64>,
     /// Instructions by kind, of all blocks.
     pub all: Mix,
     /// Instructions by kind, of the hottest block.
     pub hottest: Mix,
+    /// Multiply-adds of an invocation in the hottest block: two for an instruction that computes two.
+    pub hottest_multiply_adds: f64,
 }
 
 impl Told {
-    /// A number of the driver, by the driver's name for it.
-    fn number(&self, name: &str) -> Option<f64> {
-        self.statistics.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    /// A figure, if the compiler tells it.
+    pub fn figure(&self, figure: Figure) -> Option<f64> {
+        self.figures.get(&figure).copied()
     }
 
     /// Registers of an invocation.
     pub fn registers(&self) -> Option<f64> {
-        self.number("VGPRs")
+        self.figure(Figure::Registers)
     }
 
     /// Registers that did not fit and lie in memory.
     pub fn spilled(&self) -> f64 {
-        ["Spilled VGPRs", "Spilled SGPRs"].iter().filter_map(|name| self.number(name)).sum()
+        self.figure(Figure::Spilled).unwrap_or(0.0)
     }
 
-    /// Subgroups that run on a SIMD in turns; more of them hide more of what loads take.
+    /// Subgroups that share a SIMD.
     pub fn subgroups(&self) -> Option<f64> {
-        self.number("Subgroups per SIMD")
+        self.figure(Figure::Subgroups)
     }
 
-    /// Bytes of workgroup memory.
-    pub fn workgroup_bytes(&self) -> Option<f64> {
-        self.number("LDS size")
-    }
-
-    /// Cycles by the compiler's own model, of one subgroup that shares its SIMD with others.
+    /// Cycles by the compiler's own model.
     pub fn cycles(&self) -> Option<f64> {
-        self.number("Inverse Throughput")
+        self.figure(Figure::Cycles)
     }
 
     /// Part of the hottest block that is multiply-adds, in `[0, 1]`.
@@ -82,28 +89,30 @@ pub fn tables(chips: &[OnChip]) -> String {
 
 fn table(chip: &OnChip) -> String {
     let [device, driver] = &chip.device;
+    let untold: Vec<&str> = chip.untold.iter().map(|figure| figure.name()).collect();
+    let untold =
+        if untold.is_empty() { String::new() } else { format!(" Its compiler does not tell: {}.", untold.join(", ")) };
+    let figures: Vec<&str> = Figure::ALL.iter().map(|figure| figure.name()).collect();
     let head = format!(
-        "### {}: {device}\n\n{driver}\n\n| kernel | tile | instructions of the hottest block | multiply-adds | registers | spilled | \
-         subgroups a SIMD | workgroup bytes | cycles |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
-        chip.chip
+        "### {}: {device}\n\n{driver}.{untold}\n\n| kernel | tile | lanes | hottest block | multiply-adds | vector | scalar | memory | \
+         workgroup | control | {} |\n|{}\n",
+        chip.chip,
+        figures.join(" | "),
+        " --- |".repeat(10 + figures.len())
     );
     largest(&chip.forms).into_iter().fold(head, |text, told| text + &line(told))
 }
 
 fn line(told: &Told) -> String {
-    let or_dash = |number: Option<f64>| number.map_or_else(|| "–".to_owned(), |it| it.to_string());
-    format!(
-        "| {} | {} | {} | {:.0} % | {} | {} | {} | {} | {} |\n",
-        told.kernel,
-        told.tile.map(|tile| format!("{tile:?}")).unwrap_or_default(),
-        told.hottest.values().sum::<u32>(),
-        100.0 * told.multiply_adds(),
-        or_dash(told.registers()),
-        told.spilled(),
-        or_dash(told.subgroups()),
-        or_dash(told.workgroup_bytes()),
-        or_dash(told.cycles()),
-    )
+    let tile = told.tile.map(|tile| format!("{tile:?}")).unwrap_or_default();
+    let count = |kind: &Kind| told.hottest.get(kind).copied().unwrap_or(0).to_string();
+    let or_dash = |figure: Figure| told.figure(figure).map_or_else(|| "–".to_owned(), |it| it.round().to_string());
+    let mut cells =
+        vec![told.kernel.clone(), tile, told.subgroup.to_string(), told.hottest.values().sum::<u32>().to_string()];
+    cells.push(format!("{:.0} %", 100.0 * told.multiply_adds()));
+    cells.extend([Kind::Vector, Kind::Scalar, Kind::Memory, Kind::Workgroup, Kind::Control].iter().map(count));
+    cells.extend(Figure::ALL.into_iter().map(or_dash));
+    format!("| {} |\n", cells.join(" | "))
 }
 
 /// One form a kernel and tile: that whose hottest block has most instructions, in the order of the forms.

@@ -7,18 +7,15 @@
 
 #[path = "../../tests/common/needed.rs"]
 mod needed;
+mod records;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use manyhands_compilers::chips::Chip;
-use manyhands_compilers::report::{OnChip, Told};
+use manyhands_compilers::mesa::Mesa;
+use manyhands_compilers::report::OnChip;
 use manyhands_compilers::{Wanted, ask};
 use manyhands_engine::kernels::Tile;
-
-/// Cycles may grow by this part before it counts: schedulers of instructions are fickle.
-const SLACK: f64 = 0.02;
 
 /// Kernels, a tile of theirs, and the least numbers of each of its forms.
 struct Floor {
@@ -57,85 +54,6 @@ static FLOORS: &[Floor] = &[
     floor("attention.backward_keys", None, [(0.8, 3.0), (0.8, 10.0)]),
 ];
 
-/// Numbers of a form that are kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Known {
-    cycles: f64,
-    registers: f64,
-    spilled: f64,
-    instructions: u32,
-}
-
-impl Known {
-    fn of(told: &Told) -> Self {
-        Self {
-            cycles: told.cycles().unwrap_or(0.0),
-            registers: told.registers().unwrap_or(0.0),
-            spilled: told.spilled(),
-            instructions: told.hottest.values().sum(),
-        }
-    }
-
-    /// Says that it became worse, if it did.
-    fn complaint(self, now: Self) -> Option<String> {
-        let is_worse = now.cycles > self.cycles * (1.0 + SLACK) || now.spilled > self.spilled;
-        is_worse.then(|| format!("{now}, but was {self}"))
-    }
-}
-
-impl std::fmt::Display for Known {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { cycles, registers, spilled, instructions } = self;
-        write!(f, "{cycles} cycles, {registers} registers, {spilled} spilled, {instructions} in the hottest block")
-    }
-}
-
-fn path(chip: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("known/{chip}.txt"))
-}
-
-/// The first line is the driver, the others are forms and their numbers.
-fn read(text: &str) -> (String, BTreeMap<String, Known>) {
-    let mut lines = text.lines();
-    let driver = lines.next().unwrap_or_default().to_owned();
-    let known = lines.map(|line| {
-        let (form, numbers) = line.split_once(": ").unwrap();
-        let numbers: Vec<f64> = numbers.split(' ').filter_map(|word| word.parse().ok()).collect();
-        let &[cycles, registers, spilled, instructions] = &numbers[..] else { panic!("{line}") };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
-        let instructions = instructions as u32;
-        (form.to_owned(), Known { cycles, registers, spilled, instructions })
-    });
-    (driver, known.collect())
-}
-
-fn written(found: &OnChip) -> String {
-    let mut text = format!("{}\n", found.device[1]);
-    let forms: BTreeMap<&str, Known> = found.forms.iter().map(|told| (told.form.as_str(), Known::of(told))).collect();
-    for (form, known) in forms {
-        writeln!(text, "{form}: {known}").unwrap();
-    }
-    text
-}
-
-/// Forms that are worse than the record, or not in it.
-fn worse(found: &OnChip, record: &str) -> Vec<String> {
-    let (driver, known) = read(record);
-    if driver != found.device[1] {
-        println!("{}: the record is of {driver}, this is {}: only the floors are checked", found.chip, found.device[1]);
-        return Vec::new();
-    }
-    let complaint = |told: &Told| match known.get(&told.form) {
-        Some(known) => known.complaint(Known::of(told)),
-        None => Some("is not in the record".to_owned()),
-    };
-    found
-        .forms
-        .iter()
-        .filter_map(|told| complaint(told).map(|it| format!("{}: {}: {it}", found.chip, told.form)))
-        .collect()
-}
-
 /// Kernels below their floor, and forms with registers in memory.
 fn below_floors(found: &OnChip) -> Vec<String> {
     let mut complaints = Vec::new();
@@ -157,20 +75,14 @@ fn below_floors(found: &OnChip) -> Vec<String> {
 }
 
 fn check(chip: &str) {
-    let wanted = Wanted { kernels: String::new(), constants: 1, assembly: false };
+    let wanted = Wanted { kernels: String::new(), files: Vec::new(), constants: 1, assembly: false };
     let program = Path::new(env!("CARGO_BIN_EXE_manyhands-compilers"));
     let of_chip = Chip::find(chip).unwrap();
     if of_chip.driver.find().is_none() {
         return needed::missing("Mesa's driver of AMD is needed: `apt-get install mesa-vulkan-drivers`");
     }
-    let found = ask(program, of_chip, &wanted).unwrap();
-    println!("{chip}: {} forms, by {}", found.forms.len(), found.device[1]);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::create_dir_all(path(chip).parent().unwrap()).unwrap();
-        std::fs::write(path(chip), written(&found)).unwrap();
-    }
-    let record = std::fs::read_to_string(path(chip)).unwrap_or_default();
-    let complaints = [worse(&found, &record), below_floors(&found)].concat();
+    let found = ask(program, of_chip, &Mesa::System, &wanted).unwrap();
+    let complaints = [records::compare(&found), below_floors(&found)].concat();
     assert!(
         complaints.is_empty(),
         "{}\n  help: a kernel that is meant to cost more: `UPDATE=1 cargo test --package manyhands-compilers`, and say why in the commit",

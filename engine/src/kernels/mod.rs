@@ -135,6 +135,10 @@ impl Tile {
     pub const ALL: [Self; 5] =
         [Self::Registers, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Halves64];
 
+    /// The one for graphics cards before tuning: no compiler of their vendors keeps registers of it in memory, and Intel's does so with
+    /// [`Self::Workgroup128`] (`compilers/tests/vendors.rs`).
+    pub const OF_CARDS: Self = Self::Workgroup64;
+
     /// The one to use for a grid on an adapter where this one is best. What is no product has one text.
     #[must_use]
     pub fn chosen_for(self, grid: Grid) -> Self {

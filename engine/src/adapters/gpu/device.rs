@@ -147,7 +147,7 @@ impl Gpu {
         let reports = collect_reports(&device);
         let (tile, silence) = match info.kind {
             Kind::Software => (Tile::Registers, SILENCE_SOFTWARE),
-            _ => (Tile::Workgroup64, SILENCE),
+            _ => (Tile::OF_CARDS, SILENCE),
         };
         Ok(Self {
             device,
