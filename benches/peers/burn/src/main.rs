@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, clippy::expect_used, reason = "a bench reads the clock, and may panic")]
 
 mod models;
+mod operations;
 mod product;
 mod training;
 mod turns;
@@ -46,6 +47,9 @@ fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
         return (Box::new(product::Product::new(rows, &device)), 0);
     }
     let device = device.autodiff();
+    if ["convolution", "attention", "layer_norm"].contains(&settings.model.as_str()) {
+        return (Box::new(operations::Operation::new(&settings.model, rows, device)), 0);
+    }
     let training: Box<dyn Work> = match settings.model.as_str() {
         "mlp" => {
             let model = DenseStack::new(&[784, 1024, 1024, 10], &device);
