@@ -175,6 +175,19 @@ class SinePositionEncoding(layers.Layer):
         return keras.ops.broadcast_to(encodings, x.shape)
 
 
+class Reversed(layers.Layer):
+    """A layer that is called with `reverse=True`."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, x):
+        if not self.layer.built:
+            self.layer.build(x.shape)
+        return self.layer(x, reverse=True)
+
+
 class RotaryEmbedding(layers.Layer):
     """That of KerasHub, with the frequencies of its `LlamaRotaryEmbedding`."""
 
@@ -208,7 +221,7 @@ class RotaryEmbedding(layers.Layer):
 def layer_name(layer):
     if isinstance(layer, layers.GroupQueryAttention):
         return "GroupQueryAttention"  # its class has another name
-    return layer_name(layer.layer) if isinstance(layer, (Attending, Masked)) else type(layer).__name__
+    return layer_name(layer.layer) if isinstance(layer, (Attending, Masked, Reversed)) else type(layer).__name__
 
 
 def parameter_name(layer, variable):
@@ -238,7 +251,7 @@ def layer_case(file, name, layer, inputs, config, training=False):
     fixed = [variable.value for variable in layer.non_trainable_variables]
 
     # Only layers with statistics that move take it.
-    mode = {"training": training} if fixed and not isinstance(layer, layers.Normalization) else {}
+    mode = {"training": training} if fixed and not isinstance(layer, (layers.Normalization, layers.Embedding)) else {}
 
     def forward(parameters, xs):
         return layer.stateless_call(parameters, fixed, call(xs), **mode)
@@ -696,6 +709,52 @@ def attention_file():
         ("rotary_embedding_llama", (2, 30, 2, 16), {"max_wavelength": 500, **llama}),
     ):
         layer_case(file, name, RotaryEmbedding(**config), [shape], config)
+    return file
+
+
+def enable_lora(layer, rank, alpha):
+    """Keras' own, whose weights are in float32 whatever the layer computes in: in float64."""
+    add_weight = layer.add_weight
+    layer.add_weight = lambda **settings: add_weight(**{**settings, "dtype": None})
+    layer.enable_lora(rank, alpha)
+
+
+def language_file():
+    """Layers of language models. Keras takes `lora_alpha` from `enable_lora` alone."""
+    file = File("language", "layers of language models, as in the file `layers`")
+    for name, shape, rank, alpha, config in (
+        ("dense_lora", (3, 5), 2, 2, {}),
+        ("dense_lora_alpha", (2, 3, 5), 3, 0.75, {"units": 6, "use_bias": False}),
+        ("dense_lora_relu", (4, 7), 1, 2.5, {"activation": {"name": "relu"}}),
+        ("dense_lora_gelu", (3, 5), 2, 4, {"activation": {"name": "gelu", "approximate": False}}),
+    ):
+        config = {"units": 4, "activation": None, "use_bias": True, **config}
+        function = config["activation"] and activation(config["activation"])
+        layer = layers.Dense(**{**config, "activation": function})
+        layer.build(shape)
+        enable_lora(layer, rank, alpha)
+        layer_case(file, name, layer, [shape], {**config, "lora_rank": rank, "lora_alpha": alpha})
+    for name, shape, input_dim, output_dim, rank, alpha in (
+        ("embedding_lora", (3, 5), 7, 4, 2, 2),
+        ("embedding_lora_alpha", (2, 40), 4, 20, 3, 0.5),
+    ):
+        config = {"input_dim": input_dim, "output_dim": output_dim}
+        layer = layers.Embedding(**config)
+        layer.build(shape)
+        enable_lora(layer, rank, alpha)
+        ids = generator(f"{name}_ids").integers(0, input_dim, shape)
+        layer_case(file, name, layer, [ids], {**config, "lora_rank": rank, "lora_alpha": alpha})
+    for name, shape, reverse, config in (
+        ("reversible_embedding", (3, 5), False, {}),
+        ("reversible_embedding_reverse", (3, 5, 4), True, {}),
+        ("reversible_embedding_reverse_row", (2, 4), True, {}),
+        ("reversible_embedding_untied", (2, 3, 4), True, {"tie_weights": False}),
+        ("reversible_embedding_capped", (2, 3, 4), True, {"logit_soft_cap": 1.5}),
+    ):
+        config = {"input_dim": 7, "output_dim": 4, **config}
+        layer = layers.ReversibleEmbedding(**config)
+        inputs = shape if reverse else generator(f"{name}_ids").integers(0, 7, shape)
+        layer_case(file, name, Reversed(layer) if reverse else layer, [inputs], {**config, **({"reverse": True} if reverse else {})})
     return file
 
 
@@ -1438,6 +1497,7 @@ FILES = {
     "reshaping": reshaping_file,
     "scaling": scaling_file,
     "sequences": sequence_file,
+    "language": language_file,
     "attention": attention_file,
     "transformer": transformer_file,
     "adapting": adapting_file,

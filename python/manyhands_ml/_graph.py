@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras.src.ops.function import make_node_key
 
-from ._layers import ATTENTIONS, LAYERS, MASKS, STATISTICS, Settings, convert, of_ops, picked
+from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, STATISTICS, Settings, convert, of_ops, picked
 from ._settings import of_layer, of_model
 from .errors import ModelError, explained
 
@@ -35,6 +35,8 @@ class Node:
     is_first: bool
     #: Its weights: their name here, and the attribute of Keras' layer that holds them.
     weights: Mapping[str, str] = field(default_factory=dict)
+    #: Is it used in reverse, after a first use that is not?
+    is_reversed: bool = False
 
 
 @dataclass
@@ -50,7 +52,7 @@ class Graph:
 
         def layer(node: Node) -> dict[str, Any]:
             if not node.is_first:
-                return {"reuse": node.layer_name, "inputs": node.inputs}
+                return {"reuse": node.layer_name, "inputs": node.inputs, **({"reverse": True} if node.is_reversed else {})}
             return {"name": node.layer_name, "inputs": node.inputs, **node.settings}
 
         return {
@@ -210,6 +212,9 @@ class _Reader:
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
         ignored = {"training", "mask"} if _reads_mask(use.calls) else {"training"}
         is_causal = bool(kwargs.get("use_causal_mask"))
+        is_reversed = kind == "ReversibleEmbedding" and _is_reversed(kwargs, use.calls[use.number])
+        if kind == "ReversibleEmbedding":
+            ignored |= {"reverse"}
         if kind in ATTENTIONS:
             ignored |= {*_SEQUENCES, "use_causal_mask"}
             ignored |= {f"{part}_mask" for part in _SEQUENCES if _finds_mask(use.calls, part)}
@@ -236,6 +241,10 @@ class _Reader:
                 earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
                 if earlier["use_causal_mask"] != is_causal:
                     self.problems.append(f"{who}: the argument `use_causal_mask` has to be the same in each of its calls")
+            if is_reversed and all(node.layer is not layer for node in self.graph.nodes):
+                settings["reverse"], is_reversed = True, False
+            elif not is_reversed and any(node.layer is layer and node.settings.get("reverse") for node in self.graph.nodes):
+                self.problems.append(f"{who}: needs a first call without `reverse`, or `reverse` in each of its calls")
         weights = LAYERS[kind].weights if kind in LAYERS else {}
         is_first = all(node.layer is not layer for node in self.graph.nodes)
         uses = sum(node.layer is layer for node in self.graph.nodes)
@@ -243,7 +252,7 @@ class _Reader:
         tensor = first if uses == 0 else f"{first}:{uses}"
         if kind == "CustomScaleLayer":
             inputs = [inputs[0], self._scaled(f"{tensor}.scaled", entry["config"], inputs[1])]
-        self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights))
+        self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights, is_reversed))
         return [tensor]
 
     def _of_mask(self, kind: str, layer: Any) -> list[str]:
@@ -317,7 +326,8 @@ class _Reader:
         if layer.weights and not layer.trainable:
             settings["trainable"] = False
         else:
-            fixed = [variable.name for variable in layer.non_trainable_variables if variable.name not in STATISTICS]
+            expected = STATISTICS | FROZEN_BY_LORA if getattr(layer, "lora_enabled", False) else STATISTICS
+            fixed = [variable.name for variable in layer.non_trainable_variables if variable.name not in expected]
             problems += [f"`trainable=False` of `{name}` alone is not supported: freeze the whole layer" for name in fixed]
         if use.number == 0:
             self.problems += [*(f"{who}: {problem}" for problem in problems), *of_layer(who, layer)]
@@ -357,6 +367,11 @@ def _as_run(model: Any, entry: Settings) -> list[tuple[int, Settings]]:
     order = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
     calls = _calls(model, _operation(model, entry["name"]))
     return sorted(numbered, key=lambda call: order.index(calls[call[0]]))
+
+
+def _is_reversed(kwargs: Settings, call: Any) -> bool:
+    """Does a call say `reverse`, by name or as its second argument?"""
+    return bool(kwargs.get("reverse")) or any(argument is True for argument in call.arguments.args[1:])
 
 
 def _reads_mask(calls: list[Any]) -> bool:

@@ -257,7 +257,11 @@ LAYERS: dict[str, Row] = {
     "Cropping2D": Row("Cropping2D", take=("cropping",)),
     # The sum of InceptionResNetV2: `_graph` puts the factor of the second tensor into a layer of its own.
     "CustomScaleLayer": Row("Add", looks_at=("scale",)),
-    "Dense": Row("Dense", take=_words("units activation use_bias"), weights=_same("kernel bias")),
+    "Dense": Row(
+        "Dense",
+        take=_words("units activation use_bias lora_rank lora_alpha"),
+        weights={"kernel": "_kernel", **_same("bias lora_kernel_a lora_kernel_b")},
+    ),
     "DepthwiseConv2D": Row(
         "DepthwiseConv2D",
         take=_words("kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
@@ -267,9 +271,9 @@ LAYERS: dict[str, Row] = {
     "ELU": Row("ELU", take=("alpha",)),
     "Embedding": Row(
         "Embedding",
-        take=_words("input_dim output_dim mask_zero"),
+        take=_words("input_dim output_dim mask_zero lora_rank lora_alpha"),
         need={"quantization_config": None},
-        weights=_same("embeddings"),
+        weights={"embeddings": "_embeddings", **_same("lora_embeddings_a lora_embeddings_b")},
     ),
     "Flatten": Row("Flatten"),
     "GRU": _recurrent("GRU", "reset_after", looks_at="recurrent_activation"),
@@ -340,6 +344,13 @@ LAYERS: dict[str, Row] = {
     "RepeatVector": Row("RepeatVector", take=("n",)),
     "Rescaling": Row("Rescaling", make=_numbers, looks_at=_words("scale offset")),
     "Reshape": Row("Reshape", make=_reshape, looks_at=("target_shape",)),
+    # Whether a call says `reverse` becomes a setting of the use.
+    "ReversibleEmbedding": Row(
+        "ReversibleEmbedding",
+        take=_words("input_dim output_dim mask_zero tie_weights logit_soft_cap"),
+        need={"quantization_config": None, "reverse_dtype": None},
+        weights={"embeddings": "_embeddings", "reverse_embeddings": "reverse_embeddings"},
+    ),
     "SeparableConv2D": Row(
         "SeparableConv2D",
         take=_words("filters kernel_size strides padding depth_multiplier dilation_rate activation use_bias"),
@@ -365,6 +376,9 @@ MASKS = frozenset(
         "MultiHeadAttention Normalization PReLU ReLU Rescaling SimpleRNN SpatialDropout1D Subtract"
     )
 )
+
+#: Variables that low-rank factors (`enable_lora`) freeze: others are still trained.
+FROZEN_BY_LORA = frozenset({"kernel", "embeddings"})
 
 #: Variables of Keras' layers that no optimizer changes, trainable or not.
 STATISTICS = frozenset({"moving_mean", "moving_variance", "mean", "variance", "count", "seed_generator_state"})

@@ -24,6 +24,26 @@ IMAGE, ROW, SEQUENCE = (6, 7, 3), (10,), (6, 4)
 #: Whole numbers from 0 to 3, and such numbers through an `Embedding` that masks 0.
 INDICES, MASKED = (8,), (9,)
 
+
+
+class Reversed:
+    """A layer that is called with `reverse=True`."""
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    def __call__(self, x: Any) -> Any:
+        self.layer.build((None,))
+        return self.layer(x, reverse=True)
+
+
+class BothWays(Reversed):
+    """One that is called without before."""
+
+    def __call__(self, x: Any) -> Any:
+        return self.layer(layers.Dense(5, activation="tanh")(self.layer(x)), reverse=True)
+
+
 #: Layers to try, by class: the shape of a row of each input, and settings that are not the default.
 TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     "Activation": [
@@ -71,6 +91,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
     "Dense": [
         ([ROW], lambda: layers.Dense(4, activation="sigmoid")),
         ([(3, 5)], lambda: layers.Dense(4, use_bias=False)),
+        ([(3, 5)], lambda: layers.Dense(4, activation="gelu", lora_rank=2)),
     ],
     "DepthwiseConv2D": [
         ([IMAGE], lambda: layers.DepthwiseConv2D(3)),
@@ -82,7 +103,11 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.Dropout(0.4, noise_shape=(None, 1, 1, None))),
     ],
     "ELU": [([ROW], lambda: layers.ELU(alpha=0.5))],
-    "Embedding": [([INDICES], lambda: layers.Embedding(4, 5)), ([INDICES], lambda: layers.Embedding(4, 5, mask_zero=True))],
+    "Embedding": [
+        ([INDICES], lambda: layers.Embedding(4, 5)),
+        ([INDICES], lambda: layers.Embedding(4, 5, mask_zero=True)),
+        ([INDICES], lambda: layers.Embedding(4, 5, lora_rank=3)),
+    ],
     "Flatten": [([IMAGE], layers.Flatten)],
     "GRU": [
         ([SEQUENCE], lambda: layers.GRU(4)),
@@ -172,6 +197,12 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.Rescaling([0.5, 2.0, 3.0], np.array([0.0, 1.0, 2.0]))),
     ],
     "Reshape": [([IMAGE], lambda: layers.Reshape((7, -1))), ([IMAGE], lambda: layers.Reshape((3, 42)))],
+    "ReversibleEmbedding": [
+        ([INDICES], lambda: layers.ReversibleEmbedding(4, 5)),
+        ([SEQUENCE], lambda: Reversed(layers.ReversibleEmbedding(7, 4))),
+        ([SEQUENCE], lambda: Reversed(layers.ReversibleEmbedding(7, 4, tie_weights=False, logit_soft_cap=2.0))),
+        ([INDICES], lambda: BothWays(layers.ReversibleEmbedding(4, 5))),
+    ],
     "SeparableConv2D": [
         ([IMAGE], lambda: layers.SeparableConv2D(4, 3)),
         ([IMAGE], lambda: layers.SeparableConv2D(4, 2, padding="same", depth_multiplier=2, activation="tanh")),
@@ -239,6 +270,29 @@ def test_predictions_are_those_of_keras(kind: str, idx: int, rng: np.random.Gene
     expected = keras.ops.convert_to_numpy(model(x if len(x) > 1 else x[0], training=False))
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_low_rank_factors_are_trained_as_in_keras(rng: np.random.Generator) -> None:
+    """`enable_lora` on layers that are built: three steps move the factors and the bias, and not the kernel."""
+    ids = keras.Input(INDICES)
+    model = keras.Model(ids, layers.Dense(3)(layers.Dense(4, activation="tanh")(layers.Embedding(4, 5)(ids))))
+    for layer, rank, alpha in zip(model.layers[1:3], (2, 3), (4.0, 0.5)):
+        layer.enable_lora(rank, lora_alpha=alpha)
+    model.set_weights([_randomised(weight, rng) for weight in model.get_weights()])
+    copy = keras.models.clone_model(model)
+    for layer, rank, alpha in zip(copy.layers[1:3], (2, 3), (4.0, 0.5)):
+        # Keras' clone has the rank, but forgets `lora_alpha`.
+        layer.lora_alpha = alpha
+    copy.set_weights(model.get_weights())
+    x, y = rng.integers(0, 4, (6, *INDICES)), rng.normal(size=(6, *INDICES, 3)).astype(np.float32)
+    for each in (model, copy):
+        each.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    kernel = keras.ops.convert_to_numpy(model.layers[2]._kernel)
+    manyhands_ml.make_parallel(model, "cpu").fit(x, y, epochs=3, batch_size=6, verbose=0)
+    copy.fit(x, y, epochs=3, batch_size=6, verbose=0)
+    np.testing.assert_array_equal(model.layers[2]._kernel, kernel)
+    for got, expected in zip(model.get_weights(), copy.get_weights(), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_operations_are_layers(rng: np.random.Generator) -> None:

@@ -94,6 +94,18 @@ impl Activation {
             }
             return;
         }
+        self.apart(rec, |rec, before| {
+            record(rec, before);
+        });
+    }
+
+    /// Records what stands before the activation with `record`, which is given where to write, and the activation in a
+    /// dispatch of its own.
+    pub(super) fn apart(self, rec: &mut Recorder<'_>, record: impl FnOnce(&mut Recorder<'_>, View)) {
+        if self == Self::Linear {
+            let output = rec.output();
+            return record(rec, output);
+        }
         let before = rec.scratch("before_activation", Length::per_row(rec.output_shape().len()));
         record(rec, before);
         rec.keep("before_activation", before);
@@ -226,13 +238,15 @@ fn bounded_relu_onnx(form: &mut Form<'_>, numbers: FunctionNumbers, x: &Written)
     form.op("Where", &[&is_above, &above, &below], &[])
 }
 
-fn forward(rec: &mut Recorder<'_>, function: Function, x: View, y: View) {
+/// Records a function of each element of a view.
+pub(super) fn forward(rec: &mut Recorder<'_>, function: Function, x: View, y: View) {
     let (len, grid) = (length_word(y.len), Grid::Elements(vectors_word(y.len)));
     let dispatch = rec.dispatch(&kernel::FORWARD, kernel::Record { len }, [x], [y], grid);
     dispatch.constants.extend(function.constants());
 }
 
-fn backward(rec: &mut Recorder<'_>, function: Function, saved: View, dx: View) {
+/// Records the gradient before a function of the node's output, from what the function's slope follows from.
+pub(super) fn backward(rec: &mut Recorder<'_>, function: Function, saved: View, dx: View) {
     let (len, grid) = (length_word(dx.len), Grid::Elements(vectors_word(dx.len)));
     let dy = rec.output_gradient();
     let dispatch = rec.dispatch(&kernel::BACKWARD, kernel::Record { len }, [saved, dy], [dx], grid);

@@ -1,16 +1,19 @@
 //! Fully connected layer.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::builders::builders;
-use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
-use super::{Activation, Built, Initializer, Layer, MaskUse, Parameter, Problem, bias, only, to_config, yes};
-use crate::kernels::{Kernel, dense as kernel, whole};
+use super::gradient_sums::sum_columns;
+pub(super) use super::linear::{Linear, linear_onnx, with_bias};
+use super::lora::{Lora, LowRank, changed, check_lora};
+use super::{Activation, Built, Initializer, Layer, MaskUse, Parameter, Problem, bias, is_zero, only, to_config, yes};
 use crate::names;
-use crate::onnx::{Form, Order, Value as Written};
-use crate::plan::{Dispatch, Grid, Length, Recorder, View, Word, length_word};
-use crate::shape::{Shape, elements};
+use crate::onnx::{Form, Order};
+use crate::plan::Recorder;
+use crate::shape::Shape;
 
 /// Fully connected layer over the last axis: `y = activation(x · kernel + bias)`.
 ///
@@ -19,7 +22,13 @@ use crate::shape::{Shape, elements};
 /// | input | `[batch, ..., inputs]` | |
 /// | `kernel` | `[inputs, units]` | `kernel_initializer`, Glorot uniform |
 /// | `bias` | `[units]` | 0 |
+/// | `lora_kernel_a` (with `lora_rank`) | `[inputs, lora_rank]` | He uniform |
+/// | `lora_kernel_b` (with `lora_rank`) | `[lora_rank, units]` | 0 |
 /// | output | `[batch, ..., units]` | |
+///
+/// With `lora_rank`, the kernel is frozen, and the product of two thin trainable factors stands beside it:
+/// `x · kernel + lora_alpha / lora_rank · dropout(x) · lora_kernel_a · lora_kernel_b`. Hu et al. 2021, arXiv:2106.09685.
+/// [`Model::merge_lora`](crate::Model::merge_lora) adds the product to the kernel.
 ///
 /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows.
 /// Kept for backward: input and output (GELU: what stands before it). Golden values: Keras 3.
@@ -30,7 +39,7 @@ use crate::shape::{Shape, elements};
 /// assert_eq!(built.parameters[0].shape, [64, 10]);
 /// assert_eq!(built.output.to_string(), "[batch, 10]");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Dense {
@@ -45,15 +54,51 @@ pub struct Dense {
     /// Initial values of `kernel`.
     #[serde(default, deserialize_with = "names::read")]
     pub kernel_initializer: Initializer,
+    /// Rank of the trainable factors beside the kernel, which is then frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_rank: Option<usize>,
+    /// Factor of their product, times `lora_rank`; if not given, the product is added as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_alpha: Option<f32>,
+    /// Part of the input's elements that are dropped before `lora_kernel_a` in training, in `[0, 1)`. Keras has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lora_dropout: f32,
 }
 
 impl Dense {
     /// A layer of `units` features, linear, with bias.
     pub fn new(units: usize) -> Self {
-        Self { units, activation: Activation::Linear, use_bias: true, kernel_initializer: Initializer::default() }
+        Self {
+            units,
+            activation: Activation::Linear,
+            use_bias: true,
+            kernel_initializer: Initializer::default(),
+            lora_rank: None,
+            lora_alpha: None,
+            lora_dropout: 0.0,
+        }
     }
 
     builders!(activation, no_bias, kernel_initializer);
+
+    /// Freezes the kernel, with trainable factors beside it.
+    #[must_use]
+    pub fn lora(mut self, lora: Lora) -> Self {
+        self.set_lora(Some(lora));
+        self
+    }
+
+    fn set_lora(&mut self, lora: Option<Lora>) {
+        self.lora_rank = lora.map(|it| it.rank);
+        self.lora_alpha = lora.map(|it| it.alpha);
+        self.lora_dropout = lora.map_or(0.0, |it| it.dropout);
+    }
+
+    /// The factors beside the kernel.
+    fn low_rank(&self) -> Option<LowRank> {
+        let lora = Lora::of_settings(self.lora_rank, self.lora_alpha, self.lora_dropout)?;
+        Some(LowRank { kernel: "kernel", first: 0, a: "lora_kernel_a", b: "lora_kernel_b", lora })
+    }
 }
 
 impl Layer for Dense {
@@ -77,19 +122,29 @@ impl Layer for Dense {
                 "set `units`, and give each row at least one axis",
             ));
         }
+        check_lora(self.lora_rank, self.lora_alpha, self.lora_dropout)?;
         let mut parameters = vec![Parameter {
             name: "kernel",
             shape: vec![input.last(), self.units],
             initializer: self.kernel_initializer,
         }];
         parameters.extend(bias(self.use_bias, self.units));
+        parameters.extend(self.low_rank().into_iter().flat_map(|it| it.parameters([input.last(), self.units])));
         Ok(Built { output: input.with_last(self.units), parameters, statistics: Vec::new() })
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
         let (x, w, linear) = (rec.input(0), rec.parameter("kernel"), self.recorded(rec));
         let bias = self.use_bias.then(|| rec.parameter("bias"));
-        self.activation.after(rec, |rec, y| linear.forward(rec, [x, w], bias, y));
+        let Some(low_rank) = self.low_rank() else {
+            return self.activation.after(rec, |rec, y| linear.forward(rec, [x, w], bias, y));
+        };
+        self.activation.apart(rec, |rec, y| {
+            let frozen = rec.scratch("frozen", y.len);
+            linear.forward(rec, [x, w], bias, frozen);
+            let hidden = low_rank.forward_input(rec, x, linear);
+            low_rank.forward_output(rec, [frozen, hidden], linear, y);
+        });
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
@@ -97,12 +152,27 @@ impl Layer for Dense {
         if self.use_bias {
             sum_columns(rec, dz, linear.positions, self.units, "bias");
         }
-        let x = rec.input(0);
-        linear.backward_weights(rec, [x, dz], "kernel");
+        let low_rank = self.low_rank();
+        if low_rank.is_none() {
+            let x = rec.input(0);
+            linear.backward_weights(rec, [x, dz], "kernel");
+        }
         if let Some(dx) = rec.input_gradient(0) {
             let w = rec.parameter("kernel");
             linear.backward_input(rec, [dz, w], dx);
         }
+        if let Some(low_rank) = low_rank {
+            let d_hidden = low_rank.backward_output(rec, dz, linear);
+            low_rank.backward_input(rec, d_hidden, linear);
+        }
+    }
+
+    fn low_ranks(&self) -> Vec<LowRank> {
+        self.low_rank().into_iter().collect()
+    }
+
+    fn with_lora(&self, lora: Option<Lora>) -> Option<Arc<dyn Layer>> {
+        Some(changed(self, |dense| dense.set_lora(lora)))
     }
 
     fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {
@@ -121,108 +191,4 @@ impl Dense {
         let shape = rec.input_shape(0);
         Linear { positions: shape.positions(), inputs: shape.last(), units: self.units }
     }
-}
-
-/// A product with weights as several layers record it: `[rows * positions, inputs] · [inputs, units]`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Linear {
-    /// Positions of a row.
-    pub positions: usize,
-    pub inputs: usize,
-    pub units: usize,
-}
-
-impl Linear {
-    /// Rows of the product, units, and inputs.
-    fn sizes(self) -> (Word, Word, Word) {
-        (length_word(Length::per_row(self.positions)), whole(self.units), whole(self.inputs))
-    }
-
-    pub(super) fn forward<'r>(
-        self,
-        rec: &'r mut Recorder<'_>,
-        [x, w]: [View; 2],
-        bias: Option<View>,
-        y: View,
-    ) -> &'r mut Dispatch {
-        let (m, n, k) = self.sizes();
-        let params = product(m, n, k);
-        with_bias(rec, &kernel::FORWARD, params, [x, w], bias, y, params.grid())
-    }
-
-    /// Records the gradient of a parameter from the input and the gradient before the activation.
-    pub(super) fn backward_weights(self, rec: &mut Recorder<'_>, [x, dz]: [View; 2], parameter: &str) {
-        let (m, n, k) = self.sizes();
-        let splits = kernel::splits(self.inputs, self.units, elements(&[ROWS_HINT, self.positions]));
-        sum_parts(rec, parameter, splits, |rec, splits, partials| {
-            let params = kernel::Record { splits: Word::U32(splits), ..strided(product(k, n, m), k, n) };
-            let grid = params.split_grid(splits);
-            rec.dispatch(&kernel::BACKWARD_WEIGHTS, params, [x, dz], [partials], grid);
-        });
-    }
-
-    pub(super) fn backward_input(self, rec: &mut Recorder<'_>, [dz, w]: [View; 2], dx: View) {
-        let (m, n, k) = self.sizes();
-        let params = strided_transposed(product(m, k, n), n);
-        rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.grid());
-    }
-}
-
-/// Writes a product with weights, of a value whose rows have so many axes.
-pub(super) fn linear_onnx(
-    form: &mut Form<'_>,
-    (x, rank): (&Written, usize),
-    w: &Written,
-    bias: Option<&Written>,
-) -> Written {
-    if rank == 1 {
-        let inputs: Vec<&Written> = [x, w].into_iter().chain(bias).collect();
-        return form.op("Gemm", &inputs, &[]);
-    }
-    let y = form.op("MatMul", &[x, w], &[]);
-    bias.map_or_else(|| y.clone(), |bias| form.op("Add", &[&y, bias], &[]))
-}
-
-/// Dispatches a kernel of `x`, weights and a bias, which it adds unless there is none.
-pub(super) fn with_bias<'r>(
-    rec: &'r mut Recorder<'_>,
-    kernel: &'static Kernel,
-    params: impl Into<Vec<Word>>,
-    [x, w]: [View; 2],
-    bias: Option<View>,
-    y: View,
-    grid: Grid,
-) -> &'r mut Dispatch {
-    let dispatch = rec.dispatch(kernel, params, [x, w, bias.unwrap_or(w)], [y], grid);
-    if bias.is_none() {
-        dispatch.constants.push(("USE_BIAS", 0.0));
-    }
-    dispatch
-}
-
-/// `[m, k] · [k, n]` without gaps.
-fn product(m: Word, n: Word, k: Word) -> kernel::Record {
-    let zero = Word::U32(0);
-    kernel::Record {
-        m,
-        n,
-        k,
-        a_offset: zero,
-        a_stride: k,
-        b_offset: zero,
-        b_stride: n,
-        y_offset: zero,
-        y_stride: n,
-        splits: Word::U32(1),
-    }
-}
-
-/// Row strides of `xᵀ · dy`: both are stored by rows of the batch.
-fn strided(record: kernel::Record, x_cols: Word, dy_cols: Word) -> kernel::Record {
-    kernel::Record { a_stride: x_cols, b_stride: dy_cols, ..record }
-}
-
-/// Row strides of `dy · wᵀ`: `w` is stored `[inputs, units]`.
-fn strided_transposed(record: kernel::Record, units: Word) -> kernel::Record {
-    kernel::Record { b_stride: units, ..record }
 }

@@ -18,7 +18,7 @@ struct Sharing {
 
 /// Elements to drop, and the way they share random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct DroppedElements {
+pub(super) struct DroppedElements {
     rate: f32,
     sharing: Sharing,
 }
@@ -35,6 +35,11 @@ pub(super) fn check_rate(rate: f32) -> Result<(), Problem> {
 }
 
 impl DroppedElements {
+    /// Elements of rows of a length, each dropped by itself.
+    pub(super) fn each(rate: f32, row_len: usize) -> Self {
+        Self { rate, sharing: Sharing { inner: 1, drawn: row_len } }
+    }
+
     fn forward(self, rec: &mut Recorder<'_>) {
         if self.rate == 0.0 || !rec.is_training() {
             return rec.pass_value();
@@ -53,11 +58,11 @@ impl DroppedElements {
         }
     }
 
-    fn record(self, rec: &mut Recorder<'_>, x: View, y: View) {
+    pub(super) fn record(self, rec: &mut Recorder<'_>, x: View, y: View) {
         let len = length_word(y.len);
         let params = kernel::Record {
             len,
-            row_len: whole(rec.output_shape().len()),
+            row_len: Word::U32(u32::try_from(y.len.per_row).unwrap_or(u32::MAX)),
             first_row: Word::FirstRow,
             seed: Word::Seed,
             step: Word::Step,

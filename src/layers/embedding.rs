@@ -1,15 +1,19 @@
 //! A vector for each whole number.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::gradient_sums::sum_parts;
-use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, only, to_config};
+use super::linear::Linear;
+use super::lora::{Lora, LowRank, changed, check_lora};
+use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, activation, only, to_config};
 use crate::kernels::rounding::MOST_WHOLE;
 use crate::kernels::{embedding as kernel, whole};
 use crate::names;
 use crate::onnx::{Attribute, Form, INT64, Order};
-use crate::plan::{Grid, Length, MAX_BINDING, Recorder, Word, length_word};
+use crate::plan::{Grid, Length, MAX_BINDING, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
 /// Names of the parameters: a table that is larger than one binding takes several.
@@ -38,7 +42,12 @@ const NAMES: [&str; 16] = [
 /// | --- | --- | --- |
 /// | input | `[batch, ...]`, whole numbers from 0 to `input_dim - 1` | |
 /// | `embeddings` | `[input_dim, output_dim]` | `embeddings_initializer`, uniform in ±0.05 |
+/// | `lora_embeddings_a` (with `lora_rank`) | `[input_dim, lora_rank]` | He uniform |
+/// | `lora_embeddings_b` (with `lora_rank`) | `[lora_rank, output_dim]` | 0 |
 /// | output | `[batch, ..., output_dim]` | |
+///
+/// With `lora_rank`, the table is frozen, and the product of two thin trainable factors stands beside it:
+/// `embeddings + lora_alpha / lora_rank · lora_embeddings_a · lora_embeddings_b`. Hu et al. 2021, arXiv:2106.09685.
 ///
 /// A table of more than 128 MiB, the largest binding that WebGPU promises, is kept as `embeddings`, `embeddings_1`, …:
 /// equal parts of its rows, the last of which may be shorter. Where a model's input is read, data are checked before
@@ -46,7 +55,7 @@ const NAMES: [&str; 16] = [
 ///
 /// **Across adapters** nothing changes: each row stands alone, gradients are sums over rows. The gradient adds the
 /// positions of an index in their order. Nothing is kept for backward. Golden values: Keras 3.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
@@ -60,19 +69,50 @@ pub struct Embedding {
     /// Whether 0 is padding. Later recurrent layers then skip such positions.
     #[serde(default)]
     pub mask_zero: bool,
+    /// Rank of the trainable factors beside the table, which is then frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_rank: Option<usize>,
+    /// Factor of their product, times `lora_rank`; if not given, the product is added as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_alpha: Option<f32>,
 }
 
-fn uniform() -> Initializer {
+pub(super) fn uniform() -> Initializer {
     Initializer::RandomUniform
 }
 
 /// A part of the table: its parameter, first row and rows.
-type TablePart = (&'static str, usize, usize);
+pub(super) type TablePart = (&'static str, usize, usize);
 
 impl Embedding {
     /// Vectors of length `output_dim` for the whole numbers below `input_dim`.
     pub fn new(input_dim: usize, output_dim: usize) -> Self {
-        Self { input_dim, output_dim, embeddings_initializer: uniform(), mask_zero: false }
+        Self {
+            input_dim,
+            output_dim,
+            embeddings_initializer: uniform(),
+            mask_zero: false,
+            lora_rank: None,
+            lora_alpha: None,
+        }
+    }
+
+    /// Freezes the table, with trainable factors beside it; `dropout` is not for tables, as in PEFT.
+    #[must_use]
+    pub fn lora(mut self, lora: Lora) -> Self {
+        self.set_lora(Some(lora));
+        self
+    }
+
+    fn set_lora(&mut self, lora: Option<Lora>) {
+        self.lora_rank = lora.map(|it| it.rank);
+        self.lora_alpha = lora.map(|it| it.alpha);
+    }
+
+    /// The factors beside the first part of the table.
+    fn low_rank(&self) -> Option<LowRank> {
+        let lora = Lora::of_settings(self.lora_rank, self.lora_alpha, 0.0)?;
+        Some(LowRank { kernel: NAMES[0], first: 0, a: "lora_embeddings_a", b: "lora_embeddings_b", lora })
     }
 
     /// With 0 for padding, which recurrent layers behind pass over.
@@ -83,22 +123,51 @@ impl Embedding {
     }
 
     /// The table in as many parts as bindings hold.
-    fn parts(&self) -> impl Iterator<Item = TablePart> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = TablePart> {
         let most = usize::try_from(MAX_BINDING).unwrap_or(usize::MAX) / self.output_dim.max(1);
         let rows = self.input_dim.div_ceil(self.input_dim.div_ceil(most.max(1)).max(1)).max(1);
         let firsts = (0..self.input_dim).step_by(rows);
         NAMES.into_iter().zip(firsts).map(move |(name, first)| (name, first, rows.min(self.input_dim - first)))
     }
 
-    fn params(&self, rec: &Recorder<'_>, (_, first, rows): TablePart, splits: u32) -> kernel::Record {
+    fn params(&self, rec: &Recorder<'_>, (_, first, rows): TablePart, cols: usize, splits: u32) -> kernel::Record {
         kernel::Record {
             positions: length_word(Length::per_row(rec.input_shape(0).len())),
-            cols: whole(self.output_dim),
+            cols: whole(cols),
             first: whole(first),
             rows: whole(rows),
             vocabulary: whole(self.input_dim),
             splits: Word::U32(splits),
         }
+    }
+
+    /// Records the vectors of a part of a table.
+    fn look_up(&self, rec: &mut Recorder<'_>, part: TablePart, cols: usize, y: View) {
+        let (ids, table, params) = (rec.input(0), rec.parameter(part.0), self.params(rec, part, cols, 1));
+        rec.dispatch(&kernel::FORWARD, params, [ids, table], [y], Grid::Elements(length_word(y.len)));
+    }
+
+    /// Records the gradients of the parts of a table.
+    fn backward_table(&self, rec: &mut Recorder<'_>, parts: Vec<TablePart>, cols: usize, dy: View) {
+        let ids = rec.input(0);
+        let splits = kernel::splits(elements(&[self.input_dim, cols]));
+        let links = rec.scratch("links", ids.len);
+        for part in parts {
+            let params = self.params(rec, part, cols, splits);
+            if part.1 == 0 {
+                rec.dispatch(&kernel::LINK, params, [ids], [links], Grid::Elements(length_word(links.len)));
+            }
+            sum_parts(rec, part.0, splits, |rec, _, partials| {
+                rec.dispatch(&kernel::CLEAR, params, [], [partials], Grid::Elements(length_word(partials.len)));
+                let grid = Grid::Elements(length_word(dy.len));
+                rec.dispatch(&kernel::BACKWARD, params, [ids, links, dy], [partials], grid);
+            });
+        }
+    }
+
+    /// The product of the second factor.
+    fn linear(&self, rec: &Recorder<'_>, rank: usize) -> Linear {
+        Linear { positions: rec.input_shape(0).len(), inputs: rank, units: self.output_dim }
     }
 }
 
@@ -144,37 +213,46 @@ impl Layer for Embedding {
         };
         let mut output = input.axes().to_vec();
         output.push(self.output_dim);
-        Ok(Built {
-            output: Shape::new(output),
-            parameters: self.parts().map(parameter).collect(),
-            statistics: Vec::new(),
-        })
+        check_lora(self.lora_rank, self.lora_alpha, 0.0)?;
+        let mut parameters: Vec<Parameter> = self.parts().map(parameter).collect();
+        let shape = [self.input_dim, self.output_dim];
+        parameters.extend(self.low_rank().into_iter().flat_map(|it| it.parameters(shape)));
+        Ok(Built { output: Shape::new(output), parameters, statistics: Vec::new() })
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let (ids, y) = (rec.input(0), rec.output());
-        for part in self.parts() {
-            let (table, params) = (rec.parameter(part.0), self.params(rec, part, 1));
-            rec.dispatch(&kernel::FORWARD, params, [ids, table], [y], Grid::Elements(length_word(y.len)));
-        }
+        let y = rec.output();
+        let Some(low_rank) = self.low_rank() else {
+            return self.parts().for_each(|part| self.look_up(rec, part, self.output_dim, y));
+        };
+        let frozen = rec.scratch("frozen", y.len);
+        self.parts().for_each(|part| self.look_up(rec, part, self.output_dim, frozen));
+        let linear = self.linear(rec, low_rank.lora.rank);
+        let hidden = low_rank.hidden(rec, linear.positions);
+        let unscaled = rec.scratch("lora_unscaled", hidden.len);
+        self.look_up(rec, (low_rank.a, 0, self.input_dim), low_rank.lora.rank, unscaled);
+        activation::forward(rec, low_rank.factor(), unscaled, hidden);
+        low_rank.forward_output(rec, [frozen, hidden], linear, y);
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
-        let (ids, dy) = (rec.input(0), rec.output_gradient());
-        let splits = kernel::splits(elements(&[self.input_dim, self.output_dim]));
-        let links = rec.scratch("links", ids.len);
-        for part in self.parts() {
-            if part.1 == 0 {
-                let params = self.params(rec, part, splits);
-                rec.dispatch(&kernel::LINK, params, [ids], [links], Grid::Elements(length_word(links.len)));
-            }
-            let params = self.params(rec, part, splits);
-            sum_parts(rec, part.0, splits, |rec, _, partials| {
-                rec.dispatch(&kernel::CLEAR, params, [], [partials], Grid::Elements(length_word(partials.len)));
-                let grid = Grid::Elements(length_word(dy.len));
-                rec.dispatch(&kernel::BACKWARD, params, [ids, links, dy], [partials], grid);
-            });
-        }
+        let dy = rec.output_gradient();
+        let Some(low_rank) = self.low_rank() else {
+            return self.backward_table(rec, self.parts().collect(), self.output_dim, dy);
+        };
+        let rank = low_rank.lora.rank;
+        let linear = self.linear(rec, rank);
+        let d_hidden = low_rank.backward_output(rec, dy, linear);
+        self.backward_table(rec, vec![(low_rank.a, 0, self.input_dim)], rank, d_hidden);
+    }
+
+    fn low_ranks(&self) -> Vec<LowRank> {
+        let of_part = |low_rank| self.parts().map(move |(kernel, first, _)| LowRank { kernel, first, ..low_rank });
+        self.low_rank().into_iter().flat_map(of_part).collect()
+    }
+
+    fn with_lora(&self, lora: Option<Lora>) -> Option<Arc<dyn Layer>> {
+        Some(changed(self, |embedding| embedding.set_lora(lora)))
     }
 
     fn onnx(&self, form: &mut Form<'_>) -> Result<(), Problem> {

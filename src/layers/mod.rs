@@ -7,7 +7,7 @@
 
 // Files: one for each layer or group of similar layers: shapes, parameters, recording, ONNX. `table.rs`: `LAYERS`, the one table;
 // `configured.rs`: what every layer can have beside its own settings; `builders.rs`, `values.rs`, `axes.rs`: settings of several layers;
-// `gradient_sums.rs`, `windows.rs`: recordings of several layers; `recurrent_onnx.rs`: recurrent layers as ONNX.
+// `gradient_sums.rs`, `linear.rs`, `logits.rs`, `lora.rs`, `windows.rs`: recordings of several layers; `recurrent_onnx.rs`: recurrent layers as ONNX.
 
 mod activation;
 mod attention;
@@ -30,6 +30,9 @@ mod group_query_attention;
 mod initializer;
 mod layer_norm;
 mod layer_scale;
+mod linear;
+mod logits;
+mod lora;
 mod mask;
 mod merge;
 mod multi_head_attention;
@@ -46,6 +49,7 @@ mod regularizer;
 mod remap;
 mod rescaling;
 mod reshape;
+mod reversible_embedding;
 mod rotary_embedding;
 mod separable_conv2d;
 mod softmax;
@@ -87,6 +91,7 @@ pub use group_query_attention::GroupQueryAttention;
 pub use initializer::{Constant, Initializer};
 pub use layer_norm::{LayerNormalization, RmsNormalization};
 pub use layer_scale::LayerScale;
+pub use lora::{Lora, LowRank};
 pub use mask::{ComputeMask, MaskUse, Masking};
 pub use merge::{Add, Average, Maximum, Minimum, Multiply, Subtract};
 pub use multi_head_attention::MultiHeadAttention;
@@ -104,6 +109,7 @@ pub use regularizer::Regularizer;
 pub use remap::{Cropping2D, Permute, RepeatVector, ZeroPadding2D};
 pub use rescaling::Rescaling;
 pub use reshape::Reshape;
+pub use reversible_embedding::ReversibleEmbedding;
 pub use rotary_embedding::RotaryEmbedding;
 pub use separable_conv2d::SeparableConv2D;
 pub use softmax::Softmax;
@@ -196,6 +202,24 @@ pub trait Layer: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Frozen kernels, with the trainable factors of low rank that stand beside them.
+    #[doc(hidden)]
+    fn low_ranks(&self) -> Vec<LowRank> {
+        Vec::new()
+    }
+
+    /// The layer with factors of low rank beside its kernels, or without; `None` if it can have none.
+    #[doc(hidden)]
+    fn with_lora(&self, _lora: Option<Lora>) -> Option<Arc<dyn Layer>> {
+        None
+    }
+
+    /// The layer as it computes in reverse, with the same parameters; `None` if it can't.
+    #[doc(hidden)]
+    fn reversed(&self) -> Option<Arc<dyn Layer>> {
+        None
+    }
+
     /// Use of the mask of its input.
     fn masking(&self) -> MaskUse {
         MaskUse::Drops
@@ -242,6 +266,12 @@ fn bias(use_bias: bool, units: usize) -> Option<Parameter> {
 /// Default of settings that are on unless switched off.
 fn yes() -> bool {
     true
+}
+
+/// Whether a number that is 0 unless set is left out of a file.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(value: &f32) -> bool {
+    *value == 0.0
 }
 
 /// Height and width: `[3, 5]`, or `3` for both.

@@ -6,7 +6,7 @@ use super::{
     Embedding, Entry, Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D, GlobalAveragePooling2D,
     GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, GroupQueryAttention, Gru, LayerNormalization,
     LayerScale, LeakyRelu, Lstm, Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, MultiHeadAttention, Multiply,
-    Normalization, Permute, PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, RmsNormalization,
+    Normalization, Permute, PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, ReversibleEmbedding, RmsNormalization,
     RotaryEmbedding, SeparableConv2D, Sigmoid, SimpleRnn, SinePositionEncoding, Softmax, SpatialDropout2D,
     StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
 };
@@ -63,6 +63,7 @@ manyhands_engine::table_of_kinds! {
         RepeatVector => "RepeatVector",
         Rescaling => "Rescaling",
         Reshape => "Reshape",
+        ReversibleEmbedding => "ReversibleEmbedding",
         RmsNormalization => "RMSNormalization",
         RotaryEmbedding => "RotaryEmbedding",
         SeparableConv2D => "SeparableConv2D",

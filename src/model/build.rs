@@ -94,6 +94,13 @@ enum MaskOrigin {
 /// A value that no number of a sequence has: with it all positions count.
 const NO_VALUE: f32 = f32::MAX;
 
+/// Direction in which a layer is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Forward,
+    Reverse,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Made {
     Input(usize),
@@ -164,7 +171,18 @@ impl ModelBuilder {
 
     /// Uses a layer. One that takes a mask gets that of its input, if it has one, as its second input.
     pub fn call(&mut self, layer: LayerRef, inputs: &[TensorRef]) -> TensorRef {
-        let masking = self.layers[layer.0].layer.masking();
+        self.call_node(layer, inputs, Direction::Forward)
+    }
+
+    /// Uses a layer in reverse, such as a [`ReversibleEmbedding`](crate::layers::ReversibleEmbedding) that was used before.
+    pub fn call_reversed(&mut self, layer: LayerRef, inputs: &[TensorRef]) -> TensorRef {
+        self.call_node(layer, inputs, Direction::Reverse)
+    }
+
+    pub(super) fn call_node(&mut self, layer: LayerRef, inputs: &[TensorRef], direction: Direction) -> TensorRef {
+        let is_reversed = direction == Direction::Reverse;
+        let mut node = GraphNode { name: String::new(), layer_idx: layer.0, inputs: Vec::new(), is_reversed };
+        let masking = node.layer(&self.layers).masking();
         let mut inputs: Vec<usize> = inputs.iter().map(|tensor| tensor.0).collect();
         let first = inputs.first().copied();
         let mask = match (masking, first) {
@@ -179,10 +197,10 @@ impl ModelBuilder {
             (MaskUse::Joins, Some(_)) => self.joined_mask(&inputs),
             (MaskUse::Attends, Some(_)) => self.take_masks(&mut inputs),
         };
-        let name = use_name(&self.layers[layer.0].name, &mut self.uses[layer.0]);
+        (node.name, node.inputs) = (use_name(&self.layers[layer.0].name, &mut self.uses[layer.0]), inputs);
         self.mask_of.push(mask);
         self.tensors.push(Made::Node(self.nodes.len()));
-        self.nodes.push(GraphNode { name, layer_idx: layer.0, inputs });
+        self.nodes.push(node);
         TensorRef(self.tensors.len() - 1)
     }
 
@@ -232,7 +250,7 @@ impl ModelBuilder {
                     let node = &self.nodes[idx];
                     let inputs: Option<Vec<Shape>> =
                         node.inputs.iter().map(|input| self.shapes[*input].clone()).collect();
-                    inputs.and_then(|inputs| Some(self.layers[node.layer_idx].layer.build(&inputs).ok()?.output))
+                    inputs.and_then(|inputs| Some(node.layer(&self.layers).build(&inputs).ok()?.output))
                 }
             };
             self.shapes.push(shape);
@@ -467,8 +485,9 @@ impl Model {
         let node = &self.nodes[node_idx];
         let named = &self.layers[node.layer_idx];
         let who = || Self::who(node.layer_idx, named);
+        self.check_direction(node, first)?;
         let inputs: Vec<Shape> = node.inputs.iter().map(|tensor| self.shapes[*tensor].clone()).collect();
-        let checked = named.layer.build(&inputs).and_then(|built| {
+        let checked = node.layer(&self.layers).build(&inputs).and_then(|built| {
             named.regularizers.check(&built)?;
             Ok(built)
         });
@@ -495,6 +514,22 @@ impl Model {
         Ok(built)
     }
 
+    /// Checks that a node that uses a layer in reverse may do so.
+    fn check_direction(&self, node: &GraphNode, first: Option<&Built>) -> Result<()> {
+        let named = &self.layers[node.layer_idx];
+        let (problem, help) = match (node.is_reversed, named.layer.reversed(), first) {
+            (false, ..) | (true, Some(_), Some(_)) => return Ok(()),
+            (true, None, _) => {
+                ("needs to be a layer that goes both ways, but has only one", "`ReversibleEmbedding` goes both ways")
+            }
+            (true, Some(_), None) => (
+                "needs a first use that is not in reverse, but has none",
+                "set `reverse` of the layer itself if it is used in reverse alone",
+            ),
+        };
+        Err(Error::model(Self::who(node.layer_idx, named), problem, help))
+    }
+
     /// Each layer that is used, in the order of first use.
     fn layers_in_use<'a>(&'a self, built: &'a [Option<Built>]) -> impl Iterator<Item = (&'a NamedLayer, &'a Built)> {
         let mut seen = vec![false; built.len()];
@@ -502,15 +537,23 @@ impl Model {
         first_uses.filter_map(|node| Some((&self.layers[node.layer_idx], built[node.layer_idx].as_ref()?)))
     }
 
+    /// Infers shapes, places parameters and fills them again, after layers were replaced.
+    pub(super) fn rebuild(&mut self, seed: u64) -> Result<()> {
+        self.shapes.truncate(self.inputs.len());
+        let built = self.infer()?;
+        self.place(&built)?;
+        self.fill(&built, seed)
+    }
+
     fn place(&mut self, built: &[Option<Built>]) -> Result<()> {
         let mut layout = Layout::default();
-        for (named, built) in self.layers_in_use(built).filter(|(named, _)| named.is_trainable) {
-            for parameter in &built.parameters {
+        for (named, built) in self.layers_in_use(built) {
+            for parameter in built.parameters.iter().filter(|it| named.trains(it.name)) {
                 layout.add_parameter(parameter_name(named, parameter), parameter.shape.clone())?;
             }
         }
-        for (named, built) in self.layers_in_use(built).filter(|(named, _)| !named.is_trainable) {
-            for parameter in &built.parameters {
+        for (named, built) in self.layers_in_use(built) {
+            for parameter in built.parameters.iter().filter(|it| !named.trains(it.name)) {
                 layout.add_frozen(parameter_name(named, parameter), parameter.shape.clone())?;
             }
         }

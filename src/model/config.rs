@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::build::Direction;
 use super::{Model, ModelBuilder};
 use crate::error::{Error, Result};
 use crate::kind::known_names;
@@ -16,6 +17,9 @@ use crate::names;
 use crate::reading::{self, ReadReason};
 use crate::shape::Shape;
 use crate::shown;
+
+/// The one setting that a further use of a layer can have.
+const REVERSE: &str = "reverse";
 
 /// A graph of layers in a file.
 ///
@@ -29,7 +33,7 @@ use crate::shown;
 /// ```
 ///
 /// A layer reads the one before it, unless it names its `inputs`. `reuse = "name"` in place of `type` uses a layer
-/// again. Without `outputs`, the last layer is the output.
+/// again; with `reverse = true`, a `ReversibleEmbedding` the other way. Without `outputs`, the last layer is the output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
@@ -91,8 +95,11 @@ pub fn described_layers(generator: &mut schemars::SchemaGenerator) -> schemars::
     let mut shared = <LayerConfig as schemars::JsonSchema>::json_schema(generator);
     let mut taken = properties_of(&shared).cloned().unwrap_or_default();
     taken.remove("type");
+    let mut of_reuse = taken.clone();
+    let reverse = "Whether a `ReversibleEmbedding` is used in reverse.";
+    of_reuse.insert(REVERSE.into(), serde_json::json!({ "type": "boolean", "description": reverse }));
     let reuse = schemars::json_schema!({
-        "title": "reuse", "type": "object", "properties": taken, "required": ["reuse"], "additionalProperties": false,
+        "title": "reuse", "type": "object", "properties": of_reuse, "required": ["reuse"], "additionalProperties": false,
     });
     taken.remove("reuse");
     shared.insert("properties".into(), taken.into());
@@ -111,7 +118,10 @@ impl ModelConfig {
     /// Names of the inputs that an `Embedding` reads.
     pub fn embedded(&self) -> Vec<String> {
         let first = self.inputs.first().map_or("input", |input| &input.name);
-        let is_embedding = |(_, layer): &(usize, &LayerConfig)| layer.kind.as_deref() == Some("Embedding");
+        let is_embedding = |(_, layer): &(usize, &LayerConfig)| {
+            layer.kind.as_deref() == Some("Embedding")
+                || layer.kind.as_deref() == Some("ReversibleEmbedding") && !layer.settings.contains_key(REVERSE)
+        };
         let inputs = |(idx, layer): (usize, &LayerConfig)| match &layer.inputs {
             Some(names) => names.clone(),
             None if idx == 0 => vec![first.to_owned()],
@@ -176,6 +186,14 @@ impl ModelConfig {
 }
 
 impl LayerConfig {
+    /// Whether a further use of a layer is in reverse; the value if it says neither.
+    fn is_reversed(&self) -> Result<bool, &Value> {
+        match self.settings.get(REVERSE).filter(|_| self.reuse.is_some()) {
+            None => Ok(false),
+            Some(value) => value.as_bool().ok_or(value),
+        }
+    }
+
     fn who(&self, idx: usize) -> String {
         let label = self.name.as_deref().or(self.kind.as_deref()).or(self.reuse.as_deref()).unwrap_or("?");
         format!("layer {idx} `{}`", shown(label))
@@ -269,7 +287,11 @@ impl ConfigReader {
             (None, None) => Vec::new(),
         };
         let inputs = inputs.iter().map(|name| self.tensor(&who, name)).collect::<Result<Vec<_>>>()?;
-        let tensor = self.graph.call(layer, &inputs);
+        let is_reversed = config.is_reversed().map_err(|value| {
+            Error::model(&who, format!("needs `reverse` true or false, but got {value}"), "leave it out for false")
+        })?;
+        let direction = if is_reversed { Direction::Reverse } else { Direction::Forward };
+        let tensor = self.graph.call_node(layer, &inputs, direction);
         let name = self.graph.node_name(tensor);
         self.tensors.insert(name.clone(), tensor);
         self.last = Some(name);
@@ -280,10 +302,11 @@ impl ConfigReader {
         if let Some(name) = &config.reuse {
             let other = config.kind.as_ref().map(|_| "type").or(config.name.as_ref().map(|_| "name"));
             let other = other.or(config.trainable.map(|_| "trainable"));
-            if let Some(key) = other.or(config.settings.keys().next().map(String::as_str)) {
+            let mut settings = config.settings.keys().map(String::as_str).filter(|key| *key != REVERSE);
+            if let Some(key) = other.or(settings.next()) {
                 return Err(Error::model(
                     who,
-                    format!("reuses `{name}` and can have only `inputs`, but also has `{key}`"),
+                    format!("reuses `{name}` and can have only `inputs` and `reverse`, but also has `{key}`"),
                     "leave it out: a reused layer keeps its settings",
                 ));
             }
@@ -326,7 +349,9 @@ impl Model {
             let named = &self.layers[node.layer_idx];
             let inputs = Some(node.inputs.iter().map(|tensor| self.tensor_name(*tensor).to_owned()).collect());
             if std::mem::replace(&mut used[node.layer_idx], true) {
-                return LayerConfig { reuse: Some(named.name.clone()), inputs, ..LayerConfig::default() };
+                let reverse = node.is_reversed.then(|| (REVERSE.to_owned(), Value::Bool(true)));
+                let (reuse, settings) = (Some(named.name.clone()), reverse.into_iter().collect());
+                return LayerConfig { reuse, inputs, settings, ..LayerConfig::default() };
             }
             let mut settings = match named.layer.config() {
                 Value::Object(settings) => settings,

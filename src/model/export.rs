@@ -24,7 +24,7 @@ impl Model {
     /// The file computes what the model gives at inference: `onnxruntime` and others run it on batches of any number of rows, of
     /// 32-bit floats, `[batch, ...]` with channels last, as the model takes them; indices for an `Embedding` are floats, too.
     /// Where the loss takes logits, its outputs are logits. Layers that only training has are left out, and a layer that
-    /// is used twice has its weights in the file once. The metadata hold the names of classes (`class_names`), how the rows
+    /// is used twice has its weights in the file once, and low-rank factors are merged into their kernels. The metadata hold the names of classes (`class_names`), how the rows
     /// were read (`preprocessing`), what makes probabilities of each output (`activations`), and all that the model file
     /// knows of the data (`manyhands.schema`).
     ///
@@ -41,7 +41,8 @@ impl Model {
                 "ONNX is read by onnxruntime, OpenVINO, TensorRT and browsers",
             ));
         }
-        self.with_onnx(|ready| files::write(path, FileKind::Onnx, |out| ready.write(out, |name| self.tensor(name))))
+        let model = self.without_lora()?;
+        model.with_onnx(|ready| files::write(path, FileKind::Onnx, |out| ready.write(out, |name| model.tensor(name))))
     }
 
     /// The bytes of the file that [`export`](Self::export) writes.
@@ -49,9 +50,10 @@ impl Model {
     /// # Errors
     /// As `export` has them.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        self.with_onnx(|ready| {
+        let model = self.without_lora()?;
+        model.with_onnx(|ready| {
             let mut bytes = Vec::new();
-            let written = ready.write(&mut bytes, |name| self.tensor(name));
+            let written = ready.write(&mut bytes, |name| model.tensor(name));
             written.map_err(|error: io::Error| {
                 Error::model("the model", format!("can't be written: {error}"), "this is a defect of manyhands")
             })?;
@@ -95,7 +97,7 @@ impl Model {
             let inputs = node.inputs.iter().map(|tensor| (*tensor, self.shapes[*tensor].clone())).collect();
             let output = self.shapes[self.inputs.len() + idx].clone();
             let mut form = Form::new(graph, [&node.name, &named.name], inputs, output);
-            let written = named.layer.onnx(&mut form);
+            let written = node.layer(&self.layers).onnx(&mut form);
             let refuse = |problem: String, help: String| Error::model(Self::who(node.layer_idx, named), problem, help);
             written.map_err(|it| refuse(it.problem, it.help))?;
             if !form.end() {

@@ -6,7 +6,7 @@
 // Files: `build.rs`: graph, shapes, initial weights; `needed.rs`: layers that outputs need; `trainable.rs`: layers that training may
 // change; `objective.rs`: losses and metrics a model is trained for; `compile.rs`: model to plan; `part.rs`: the passes of all nodes or
 // of a stage; `stages.rs`: a plan for each stage. As files: `config.rs` (TOML, JSON), `file.rs` (safetensors), `evaluation.rs` (losses
-// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them). `summary.rs`: a
+// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them), `lora.rs` (trainable factors beside frozen kernels). `summary.rs`: a
 // table.
 
 mod build;
@@ -16,6 +16,7 @@ mod evaluation;
 mod export;
 pub(crate) mod file;
 mod head;
+mod lora;
 mod needed;
 pub(crate) mod objective;
 mod own;
@@ -67,6 +68,18 @@ pub(crate) struct NamedLayer {
     pub regularizers: Regularizers,
 }
 
+impl NamedLayer {
+    /// Whether the layer itself keeps one of its parameters as it is: a kernel beside which factors are trained.
+    pub(crate) fn freezes(&self, parameter: &str) -> bool {
+        self.layer.low_ranks().iter().any(|it| it.kernel == parameter)
+    }
+
+    /// Whether training may change one of its parameters.
+    pub(crate) fn trains(&self, parameter: &str) -> bool {
+        self.is_trainable && !self.freezes(parameter)
+    }
+}
+
 /// One use of a layer. Tensors are numbered: the inputs first, then the node outputs, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct GraphNode {
@@ -76,6 +89,17 @@ pub(crate) struct GraphNode {
     pub layer_idx: usize,
     /// Tensors it reads; all have smaller numbers.
     pub inputs: Vec<usize>,
+    /// Whether it uses the layer in reverse.
+    pub is_reversed: bool,
+}
+
+impl GraphNode {
+    /// The layer as the node uses it.
+    pub(crate) fn layer(&self, layers: &[NamedLayer]) -> Arc<dyn Layer> {
+        let layer = &layers[self.layer_idx].layer;
+        let reversed = if self.is_reversed { layer.reversed() } else { None };
+        reversed.unwrap_or_else(|| layer.clone())
+    }
 }
 
 /// Weights and moving statistics, flat, in the order of [`Model::tensors`].
@@ -214,7 +238,7 @@ impl Model {
     /// Upper bound of the values of an input by which layers look up vectors.
     pub(crate) fn index_bound(&self, input: usize) -> Option<usize> {
         let readers = self.nodes.iter().filter(|node| node.inputs.first() == Some(&input));
-        readers.filter_map(|node| self.layers[node.layer_idx].layer.indices()).min()
+        readers.filter_map(|node| node.layer(&self.layers).indices()).min()
     }
 
     /// Name of a tensor: an input's or a node's.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::objective::Objective;
-use super::{GraphNode, Model};
+use super::{GraphNode, Model, NamedLayer};
 use crate::kernels::{add, regularizer};
 use crate::layers::Regularizer;
 use crate::losses::Loss;
@@ -153,7 +153,7 @@ impl<'a> ModelPart<'a> {
                 rec.fuse(self.model.layers[self.model.nodes[reader].layer_idx].layer.function());
                 is_done[reader] = true;
             }
-            self.model.layers[node.layer_idx].layer.forward(rec);
+            node.layer(&self.model.layers).forward(rec);
         }
     }
 
@@ -178,11 +178,22 @@ impl<'a> ModelPart<'a> {
             for (names, Regularizer { l1, l2 }) in named.regularizers.of_parameters() {
                 let found = names.iter().find_map(|name| self.layout.parameter(&format!("{}/{name}", named.name)));
                 let Some(placed) = found.map(|idx| &self.layout.parameters[idx]) else { continue };
-                let len = placed.len() as u64;
-                penalties.push(Penalty { segment: placed.segment, offset: placed.offset, len, l1, l2 });
+                for placed in self.trained_for(named, placed) {
+                    let len = placed.len() as u64;
+                    penalties.push(Penalty { segment: placed.segment, offset: placed.offset, len, l1, l2 });
+                }
             }
         }
         penalties
+    }
+
+    /// The parameters that are trained for one of a layer: itself, or the factors beside a frozen kernel, as in Keras.
+    fn trained_for<'p>(&'p self, named: &NamedLayer, placed: &'p PlacedTensor) -> Vec<&'p PlacedTensor> {
+        let low_ranks = named.layer.low_ranks();
+        let Some(low_rank) = low_ranks.iter().find(|it| it.kernel == placed.parameter()) else { return vec![placed] };
+        let factors = [low_rank.a, low_rank.b].into_iter();
+        let found = factors.filter_map(|name| self.layout.parameter(&format!("{}/{name}", named.name)));
+        found.map(|idx| &self.layout.parameters[idx]).collect()
     }
 
     /// The penalty of a node's outputs.
@@ -283,7 +294,7 @@ impl<'a> ModelPart<'a> {
                 if let Some(regularizer) = self.activity(idx) {
                     record_slopes(&mut rec, tensor, regularizer);
                 }
-                self.model.layers[node.layer_idx].layer.backward(&mut rec);
+                node.layer(&self.model.layers).backward(&mut rec);
                 rec.leave();
             }
             if let Some(first) = firsts.completes(idx, node.layer_idx) {

@@ -3,7 +3,7 @@
 use super::Model;
 use super::build::zero_weights;
 use crate::error::{Error, Result};
-use crate::plan::Layout;
+use crate::plan::{Layout, PlacedTensor};
 use crate::shown;
 
 impl Model {
@@ -77,7 +77,7 @@ impl Model {
         self.layers.iter().map(|named| named.is_trainable).collect()
     }
 
-    fn check_names(&self, layers: &[&str]) -> Result<()> {
+    pub(super) fn check_names(&self, layers: &[&str]) -> Result<()> {
         let Some(unknown) = layers.iter().find(|layer| self.is_trainable(layer).is_none()) else { return Ok(()) };
         let names: Vec<&str> = self.layers.iter().map(|named| named.name.as_str()).collect();
         Err(Error::model(
@@ -98,7 +98,9 @@ impl Model {
         let mut parameters: Vec<_> = self.owners(&self.layout.parameters).collect();
         parameters.sort_by_key(|(layer_idx, _)| order[*layer_idx]);
         let mut layout = Layout::default();
-        let is_frozen = |(layer_idx, _): &&(usize, _)| !is_trainable[*layer_idx];
+        let is_frozen = |(layer_idx, placed): &&(usize, &PlacedTensor)| {
+            !is_trainable[*layer_idx] || self.layers[*layer_idx].freezes(placed.parameter())
+        };
         for (_, placed) in parameters.iter().filter(|it| !is_frozen(it)) {
             layout.add_parameter(placed.name.clone(), placed.shape.clone())?;
         }

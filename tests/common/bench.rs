@@ -134,9 +134,9 @@ impl Bench {
         &machine.read(Role::Gradients(placed.segment))[placed.range()]
     }
 
-    /// Names of all parameters.
+    /// Names of all trainable parameters.
     pub fn parameters(&self) -> Vec<String> {
-        self.model.layout().parameters.iter().map(|placed| placed.name.clone()).collect()
+        self.model.layout().trainable().iter().map(|placed| placed.name.clone()).collect()
     }
 
     /// Compares the gradient of `value` in `gradients` with its difference quotient, element by element (at most
@@ -204,7 +204,8 @@ impl Bench {
         Self::new(self.model.clone(), self.objective.losses.clone(), self.batch.shard(0..rows))
     }
 
-    /// Every gradient element belongs to exactly one exchange before the update, but for padding.
+    /// Every gradient element belongs to exactly one exchange before the update, but for padding and frozen parameters,
+    /// which belong to none.
     pub fn check_exchanges(&self) {
         let layout = self.model.layout();
         let mut times: Vec<Vec<u32>> =
@@ -220,9 +221,10 @@ impl Bench {
             let end = start + usize::try_from(view.len.fixed).unwrap();
             times[segment as usize][start..end].iter_mut().for_each(|times| *times += 1);
         }
-        for placed in &layout.parameters {
-            let times = &times[placed.segment as usize][placed.range()];
-            assert!(times.iter().all(|times| *times == 1), "`{}` is not exchanged exactly once", placed.name);
+        for (idx, placed) in layout.parameters.iter().enumerate() {
+            let (times, needed) =
+                (&times[placed.segment as usize][placed.range()], u32::from(layout.is_trainable(idx)));
+            assert!(times.iter().all(|times| *times == needed), "`{}` is not exchanged {needed} times", placed.name);
         }
     }
 }

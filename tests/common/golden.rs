@@ -14,6 +14,7 @@ pub const LAYERS: &[&str] = &[
     "activations",
     "attention",
     "convolution",
+    "language",
     "merging",
     "normalization",
     "reshaping",

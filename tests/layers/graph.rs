@@ -537,7 +537,7 @@ fn a_layer_that_is_used_again_has_the_settings_that_it_has() {
         );
         let config: manyhands::model::ModelConfig = toml::from_str(&text).unwrap();
         let error = config.build(0).err().unwrap().to_string();
-        assert!(error.contains("reuses `a` and can have only `inputs`, but also has `"), "{error}");
+        assert!(error.contains("reuses `a` and can have only `inputs` and `reverse`, but also has `"), "{error}");
     }
 }
 

@@ -19,6 +19,7 @@ mod contract;
 mod conv_rows;
 mod golden_files;
 mod graph;
+mod language;
 mod losses;
 mod masked_losses;
 mod merging;

@@ -76,6 +76,7 @@ static TABLES: &[&[Row]] = &[
     ROWS,
     crate::activations::ROWS,
     crate::conv_rows::ROWS,
+    crate::language::ROWS,
     crate::merging::ROWS,
     crate::norm_rows::ROWS,
     crate::random::ROWS,
@@ -172,6 +173,39 @@ static ROWS: &[Row] = &[
     },
     Row { output: &[1], numbers: [1, 0], ..row("Dense", "units = 1\nuse_bias = false", &[&[1]]) },
     Row { output: &[5], numbers: [40, 0], ..row("Dense", "units = 5\nactivation = \"softmax\"", &[&[7]]) },
+    Row {
+        output: &[3, 4],
+        numbers: [5 * 4 + 4 + 5 * 2 + 2 * 4, 0],
+        refuses: &[
+            Refusal {
+                settings: "units = 4\nlora_alpha = 2.0",
+                inputs: &[&[5]],
+                says: "needs `lora_rank` with `lora_alpha` and `lora_dropout`, but has none\n  help: set `lora_rank`; 8 is usual; \
+                       its input comes from `in0`",
+            },
+            Refusal {
+                settings: "units = 4\nlora_rank = 0",
+                inputs: &[&[5]],
+                says: "needs a `lora_rank` of at least 1, but got 0\n  help: 8 is usual; its input comes from `in0`",
+            },
+            Refusal {
+                settings: "units = 4\nlora_rank = 2\nlora_dropout = 1.0",
+                inputs: &[&[5]],
+                says: "needs a rate of at least 0 and below 1, but got 1\n  help: the rate is the part that is dropped: 0.5 drops \
+                       half; its input comes from `in0`",
+            },
+        ],
+        ..row("Dense", "units = 4\nlora_rank = 2\nlora_alpha = 3.0\nactivation = \"tanh\"", &[&[3, 5]])
+    },
+    Row {
+        output: &[5],
+        numbers: [8 * 5 + 8 * 3 + 3 * 5, 0],
+        ..row(
+            "Dense",
+            "units = 5\nuse_bias = false\nactivation = \"gelu\"\nlora_rank = 3\nlora_alpha = 0.5\nlora_dropout = 0.25",
+            &[&[8]],
+        )
+    },
     Row { output: &[65], numbers: [585, 0], ..row("Dense", "units = 65\nactivation = \"sigmoid\"", &[&[8]]) },
     Row {
         truth: Truth::Own,

@@ -26,6 +26,11 @@ impl PlacedTensor {
         elements(&self.shape)
     }
 
+    /// Its name within its layer.
+    pub fn parameter(&self) -> &str {
+        self.name.split_once('/').map_or(&self.name, |(_, parameter)| parameter)
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

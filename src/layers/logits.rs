@@ -1,0 +1,118 @@
+//! The product that makes logits of a vocabulary, with weights that hold all of its words or some.
+
+use super::linear::with_bias;
+use crate::kernels::{dense as kernel, whole};
+use crate::plan::{Length, Recorder, View, Word, length_word};
+
+/// Order in which weights are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// A table `[words, dim]`, as that of an embedding.
+    Rows,
+    /// A kernel `[dim, words]`, as that of `Dense`.
+    Columns,
+}
+
+/// The product `logits = x · weights` of the words of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogitProduct {
+    pub stored: Stored,
+    /// Positions of a row.
+    pub positions: usize,
+    /// Numbers of a position.
+    pub dim: usize,
+    /// First word of the tensor in the vocabulary.
+    pub first: usize,
+    /// Words of the tensor.
+    pub count: usize,
+    /// Words of the vocabulary: the length of a row of logits.
+    pub vocabulary: usize,
+}
+
+impl LogitProduct {
+    fn rows(&self) -> Word {
+        length_word(Length::per_row(self.positions))
+    }
+
+    /// Row stride of the weights.
+    fn stride(&self) -> Word {
+        whole(if self.stored == Stored::Rows { self.dim } else { self.count })
+    }
+
+    /// Sizes of a product without gaps, where none of the offsets is set.
+    fn params(&self, [m, n, k]: [Word; 3]) -> kernel::Record {
+        let zero = Word::U32(0);
+        kernel::Record {
+            m,
+            n,
+            k,
+            a_offset: zero,
+            a_stride: k,
+            b_offset: zero,
+            b_stride: self.stride(),
+            y_offset: zero,
+            y_stride: n,
+            splits: Word::U32(1),
+        }
+    }
+
+    /// Records the logits of `x`, at their places in `logits [rows * positions, vocabulary]`.
+    pub(super) fn forward(&self, rec: &mut Recorder<'_>, [x, weights]: [View; 2], logits: View) {
+        let params = kernel::Record {
+            y_offset: whole(self.first),
+            y_stride: whole(self.vocabulary),
+            ..self.params([self.rows(), whole(self.count), whole(self.dim)])
+        };
+        match self.stored {
+            Stored::Rows => {
+                rec.dispatch(&kernel::BACKWARD_INPUT, params, [x, weights], [logits], params.grid());
+            }
+            Stored::Columns => {
+                with_bias(rec, &kernel::FORWARD, params, [x, weights], None, logits, params.grid());
+            }
+        }
+    }
+
+    /// Records the gradient of `x` from that of the logits.
+    pub(super) fn backward_input(&self, rec: &mut Recorder<'_>, [d_logits, weights]: [View; 2], dx: View) {
+        let params = kernel::Record {
+            a_offset: whole(self.first),
+            a_stride: whole(self.vocabulary),
+            ..self.params([self.rows(), whole(self.dim), whole(self.count)])
+        };
+        match self.stored {
+            Stored::Rows => {
+                with_bias(rec, &kernel::FORWARD, params, [d_logits, weights], None, dx, params.grid());
+            }
+            Stored::Columns => {
+                rec.dispatch(&kernel::BACKWARD_INPUT, params, [d_logits, weights], [dx], params.grid());
+            }
+        }
+    }
+
+    /// Records the gradient of the weights, as `splits` partial sums.
+    pub(super) fn backward_weights(
+        &self,
+        rec: &mut Recorder<'_>,
+        [x, d_logits]: [View; 2],
+        partials: View,
+        splits: u32,
+    ) {
+        let of_x = (Word::U32(0), whole(self.dim), whole(self.dim));
+        let of_logits = (whole(self.first), whole(self.vocabulary), whole(self.count));
+        let ((a, a_of), (b, b_of)) = match self.stored {
+            Stored::Rows => ((d_logits, of_logits), (x, of_x)),
+            Stored::Columns => ((x, of_x), (d_logits, of_logits)),
+        };
+        let ((a_offset, a_stride, m), (b_offset, b_stride, n)) = (a_of, b_of);
+        let params = kernel::Record {
+            a_offset,
+            a_stride,
+            b_offset,
+            b_stride,
+            splits: Word::U32(splits),
+            ..self.params([m, n, self.rows()])
+        };
+        rec.dispatch(&kernel::BACKWARD_WEIGHTS, params, [a, b], [partials], params.split_grid(splits));
+    }
+}
