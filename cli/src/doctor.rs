@@ -16,7 +16,7 @@ use manyhands_engine::shown::bytes;
 use manyhands_engine::table::Table;
 use serde::Serialize;
 
-use self::facts::{Examined, MachineFacts, StepOutcome};
+use self::facts::{Examined, KernelVerdicts, MachineFacts, StepOutcome};
 use self::judge::{Finding, FindingLevel, judge, verdict};
 use self::probe::AdapterProbe;
 use super::terminal::Terminal;
@@ -131,10 +131,11 @@ fn table(examined: &[Examined], findings: &[Finding]) -> Table {
         "upload GB/s",
         "readback GB/s",
         "round trip",
+        "kernels",
         "verdict",
     ];
-    let mut table = Table::new(header).numbers(4..9);
-    for Examined { info, link, outcome, .. } in examined {
+    let mut table = Table::new(header).numbers(4..10);
+    for Examined { info, link, kernels, outcome, .. } in examined {
         let times = match outcome {
             StepOutcome::Trained(step) => [step.open_ms, step.step_ms].map(|ms| format!("{ms:.0} ms")),
             StepOutcome::Failed(_) => [String::new(), String::new()],
@@ -146,7 +147,17 @@ fn table(examined: &[Examined], findings: &[Finding]) -> Table {
         let name = format!("{} {}", info.index, info.name);
         let first = [name, adapters::kind(info.kind).into(), info.backend.clone(), info.driver.clone()];
         let verdict = verdict(info.index, findings).to_owned();
-        table.row(first.into_iter().chain(times).chain(rates).chain([verdict]));
+        let last = [count(kernels), verdict];
+        table.row(first.into_iter().chain(times).chain(rates).chain(last));
     }
     table
+}
+
+/// Kernels that are right, of those that were tried; empty where none was.
+fn count(kernels: &KernelVerdicts) -> String {
+    match (kernels.right, kernels.wrong.len()) {
+        (0, 0) => String::new(),
+        (right, 0) => format!("{right} right"),
+        (right, wrong) => format!("{right} right, {wrong} WRONG"),
+    }
 }

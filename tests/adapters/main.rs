@@ -1,4 +1,4 @@
-//! Adapters: their list, their contract, their choice of tiles. Tests that count what the process creates stand here,
+//! Adapters: their list, their contract, their choice of tiles, drivers that do wrong. Tests that count what the process creates stand here,
 //! and run one at a time ([`alone::alone`]).
 
 #[cfg(feature = "gpu")]
@@ -15,5 +15,6 @@ mod command;
 mod needed;
 
 mod contract;
+mod drivers;
 mod list;
 mod tuning;

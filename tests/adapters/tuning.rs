@@ -13,7 +13,7 @@ use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten, MaxPooling2D
 use manyhands::logs::StepLog;
 use manyhands::{Compile, Fit, Loss, Optimizer, Precision, Sequential, Session, SplitMode, Trainer};
 use manyhands_engine::adapters;
-use manyhands_engine::adapters::gpu::{self, Tuning};
+use manyhands_engine::adapters::gpu::{self, Options, Tuning};
 use manyhands_engine::kernels::Tile;
 
 use crate::alone::alone;
@@ -44,7 +44,10 @@ fn trainer(adapters: Vec<Info>, tuning: &Tuning, precision: Precision) -> Traine
         .add(Dense::new(10));
     let compile = Compile::new(Optimizer::sgd(1e-2, 0.0), Loss::SPARSE_CATEGORICAL_CROSSENTROPY).precision(precision);
     let trainer = Trainer::new(model.build(3).unwrap(), compile).unwrap();
-    trainer.on(adapters).split(SplitMode::Even).opener(adapters::tuned(tuning.clone()))
+    trainer
+        .on(adapters)
+        .split(SplitMode::Even)
+        .opener(adapters::opener(Options { tuning: tuning.clone(), ..Options::from_environment() }))
 }
 
 /// What some steps were like.
@@ -104,7 +107,7 @@ fn table(folder: &Path) -> serde_json::Map<String, serde_json::Value> {
     let [file] = &files[..] else { panic!("one file is expected: {files:?}") };
     let text = std::fs::read_to_string(file).unwrap();
     let found: serde_json::Value = serde_json::from_str(&text).unwrap();
-    found["tiles"].as_object().unwrap().clone()
+    found["entries"].as_object().unwrap().clone()
 }
 
 #[test]
@@ -178,7 +181,7 @@ fn a_broken_table_is_no_error() {
     let whole = table(folder.path());
     assert!(!whole.is_empty());
     for file in std::fs::read_dir(folder.path()).unwrap() {
-        std::fs::write(file.unwrap().path(), "{\"tiles\": 7").unwrap();
+        std::fs::write(file.unwrap().path(), "{\"entries\": 7").unwrap();
     }
     assert!(run(vec![info], &tuning, 30).n_tried() > 0);
     assert!(!table(folder.path()).is_empty(), "it is written anew");

@@ -24,7 +24,7 @@ use documents::{
 use manyhands::extend::{Kernel, Library};
 use manyhands::layers::LAYERS;
 use manyhands::optimizers::OPTIMIZERS;
-use manyhands_engine::kernels::{self, Tile};
+use manyhands_engine::kernels::{self, Extent, Tile};
 
 /// Texts by path, from the repository's root.
 #[derive(Clone, Default)]
@@ -243,6 +243,7 @@ fn every_library_is_one_of_the_table(tree: &Tree) -> Vec<String> {
     let all = [Grid, Reduce, Activation, Random, Update, Product, Attention, Gates];
     let known: Vec<&str> =
         all.iter().flat_map(|library| Tile::ALL.map(|tile| library.sources(tile))).flatten().collect();
+    let known = [known, [Extent::Whole, Extent::Part].map(Extent::source).to_vec()].concat();
     let lonely = tree.files("engine/shaders/lib/", ".wgsl").filter(|(_, text)| !known.contains(text));
     lonely.map(|(path, _)| format!("{path} is no `kernels::Library`: add it there, or remove the file")).collect()
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use manyhands::extend::Kernel;
-use manyhands_engine::kernels::{self, Tile};
+use manyhands_engine::kernels::{self, Extent, Tile};
 
 use crate::needed;
 
@@ -44,6 +44,9 @@ fn texts() -> BTreeMap<String, Vec<(&'static Kernel, Tile)>> {
         // A page asks for no features: no browser ever sees the tiles that need one.
         for tile in kernel.tiles().iter().copied().filter(|tile| *tile != Tile::Halves64) {
             texts.entry(kernel.wgsl(tile)).or_default().push((kernel, tile));
+            if kernel.may_run_in_parts() {
+                texts.entry(kernel.wgsl_for(tile, Extent::Part)).or_default().push((kernel, tile));
+            }
         }
     }
     texts

@@ -10,7 +10,7 @@ use std::process::Command;
 use manyhands::extend::{FieldType, Kernel};
 use manyhands_engine::kernels::activation_functions::CONSTANTS;
 use manyhands_engine::kernels::cases::Case;
-use manyhands_engine::kernels::{self, Tile};
+use manyhands_engine::kernels::{self, Extent, Tile};
 use naga::back::{hlsl, msl, pipeline_constants, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
@@ -316,6 +316,38 @@ fn cases_fit_their_kernel() {
             assert_eq!(counts, told, "{kernel:?}, {}: params, inputs, outputs", case.label);
         }
     }
+}
+
+/// The texts for parts of a grid differ in one binding.
+#[test]
+fn texts_for_parts_of_a_grid_are_written_as_hlsl_and_msl() {
+    let mut n_texts = 0;
+    for kernel in kernels::all().filter(|kernel| kernel.may_run_in_parts()) {
+        for tile in kernel.tiles().iter().copied() {
+            let text = kernel.wgsl_for(tile, Extent::Part);
+            let module = naga::front::wgsl::parse_str(&text)
+                .unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
+            let mut validator = Validator::new(ValidationFlags::all(), capabilities(kernel, tile));
+            let info =
+                validator.validate(&module).unwrap_or_else(|e| panic!("{kernel:?}: {}", e.emit_to_string(&text)));
+            let bindings = |kernel, info: &ModuleInfo| {
+                let places = globals(kernel, &module, info).into_iter().filter_map(|global| global.binding);
+                places.filter(|binding| binding.group == 1).map(|binding| binding.binding).collect::<Vec<_>>()
+            };
+            assert_eq!(bindings(kernel, &info), [0], "{kernel:?}");
+            let entry = Some((ShaderStage::Compute, kernel.entry));
+            let (module, info) = pipeline_constants::process_overrides(&module, &info, entry, &Default::default())
+                .unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
+            let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_2, ..Default::default() };
+            let pipeline = hlsl::PipelineOptions { entry_point: entry.map(|(stage, name)| (stage, name.into())) };
+            let mut written = String::new();
+            hlsl::Writer::new(&mut written, &options, &pipeline).write(&module, &info, None).expect("it is written");
+            let options = msl::Options { lang_version: (2, 3), ..Default::default() };
+            msl::write_string(&module, &info, &options, &Default::default()).expect("it is written");
+            n_texts += 1;
+        }
+    }
+    assert!(n_texts > kernels::all().count(), "{n_texts}");
 }
 
 /// Header fields, in order, of every shader; libraries get away with less.

@@ -51,8 +51,20 @@ pub struct Examined {
     pub memory: Option<u64>,
     /// Speed of transfers.
     pub link: Option<LinkSpeed>,
+    pub kernels: KernelVerdicts,
     #[serde(flatten)]
     pub outcome: StepOutcome,
+}
+
+/// Verdicts on the kernels that the training step needs, each with its tile and constants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KernelVerdicts {
+    /// Number of those that compute their cases as their definitions do.
+    pub right: usize,
+    /// Names of those that do not.
+    pub wrong: Vec<String>,
+    /// Names of those without a case.
+    pub untried: Vec<String>,
 }
 
 /// Speed of transfers.

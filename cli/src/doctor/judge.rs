@@ -7,7 +7,7 @@ use manyhands_engine::shown::bytes;
 use serde::Serialize;
 
 use super::facts::{ComparedStep, Examined, Failed, MachineFacts, StepOutcome};
-use manyhands_engine::adapters::UNFINISHED;
+use manyhands_engine::adapters::{UNFINISHED, WRONG_RESULTS};
 
 /// Free memory below which training meets its limits.
 const LITTLE_MEMORY: u64 = 1_000_000_000;
@@ -18,6 +18,9 @@ const USUAL_RESET_S: f64 = 2.0;
 /// Remedy for a driver that computes nothing.
 const IDLE_ADVICE: &str = "leave it out by `--adapters`; if it is DX12 under Wine, use Vulkan alone: set `WGPU_BACKEND=vulkan`; else \
                            install a newer driver";
+/// Remedy for a driver with wrong results.
+const WRONG_ADVICE: &str = "don't train on it: leave it out by `--adapters`, install another version of the driver, and report this with the \
+                            output of `manyhands doctor --json`";
 /// Names that are told of many.
 const MOST_NAMES: usize = 4;
 
@@ -96,6 +99,10 @@ fn of_adapter(adapter: &Examined, dxc: Dxc) -> Vec<Finding> {
         StepOutcome::Trained(step) => of_step(step),
     };
     let mut findings: Vec<Finding> = result.into_iter().map(|it| finding(FindingLevel::Wrong, it)).collect();
+    if !adapter.kernels.wrong.is_empty() && matches!(adapter.outcome, StepOutcome::Trained(_)) {
+        let problem = format!("wrong results of {}: other tiles take their place", adapter.kernels.wrong.join(", "));
+        findings.push(finding(FindingLevel::Advice, (problem, "install another version of the driver".into())));
+    }
     if is_fxc(&adapter.info) {
         let problem =
             "DX12 has FXC here, the old shader compiler, which takes about three times as long to build shaders".into();
@@ -129,6 +136,10 @@ fn of_failure(adapter: &Examined, Failed { kind, text }: &Failed) -> (String, St
         ErrorKind::AdapterLost if text.contains(UNFINISHED) => {
             ("the driver computes nothing: it reports success, but a run did not come to its end".into(), IDLE_ADVICE.into())
         }
+        ErrorKind::AdapterLost if text.contains(WRONG_RESULTS) => (
+            format!("its results are wrong: {}", text.split(WRONG_RESULTS).nth(1).unwrap_or_default().trim()),
+            WRONG_ADVICE.into(),
+        ),
         ErrorKind::AdapterLost => (
             format!("the driver does not come to the end of a training step: {text}"),
             format!(
@@ -191,9 +202,7 @@ fn of_step(step: &ComparedStep) -> Option<(String, String)> {
             step.loss,
             step.expected_loss
         ),
-        "don't train on it: leave it out by `--adapters`, install another version of the driver, and report this with the \
-         output of `manyhands doctor --json`"
-            .into(),
+        WRONG_ADVICE.into(),
     ))
 }
 
@@ -204,7 +213,7 @@ fn part(part: f64) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::doctor::facts::{Difference, LinkSpeed, Reset};
+    use crate::doctor::facts::{Difference, KernelVerdicts, LinkSpeed, Reset};
 
     /// A machine on which all is well.
     pub fn healthy() -> MachineFacts {
@@ -213,6 +222,7 @@ pub mod tests {
             info,
             memory: Some(8 << 30),
             link: Some(LinkSpeed { upload_gb_s: 9.0, readback_gb_s: 8.0, round_trip_ms: 0.2 }),
+            kernels: KernelVerdicts { right: 57, ..KernelVerdicts::default() },
             outcome: StepOutcome::Trained(ComparedStep {
                 has_changed: true,
                 loss: 1.6,
@@ -293,7 +303,7 @@ pub mod tests {
             ..Info::cpu()
         };
         let outcome = StepOutcome::Failed(Failed { kind, text: text.into() });
-        facts.adapters = vec![Examined { info, memory: None, link: None, outcome }];
+        facts.adapters = vec![Examined { info, memory: None, link: None, kernels: KernelVerdicts::default(), outcome }];
         facts
     }
 
@@ -355,6 +365,25 @@ pub mod tests {
         }
         assert!(found.level == FindingLevel::Wrong && found.advice.contains("don't train on it"));
         assert_eq!(verdict(0, &[found]), "WRONG");
+    }
+
+    #[test]
+    fn a_kernel_that_the_driver_compiles_wrong_is_told() {
+        let mut facts = healthy();
+        let text = format!(
+            "adapter 0 `GeForce` was lost: {WRONG_RESULTS} its driver `1.2` computes dense.forward, 4: y[0] is 0\n  help: x"
+        );
+        facts.adapters[0].outcome = StepOutcome::Failed(Failed { kind: ErrorKind::AdapterLost, text });
+        let found = one(&facts);
+        assert_eq!(found.problem, "its results are wrong: its driver `1.2` computes dense.forward, 4: y[0] is 0");
+        assert!(found.level == FindingLevel::Wrong && found.advice.contains("don't train on it"), "{found:?}");
+        let mut facts = healthy();
+        facts.adapters[0].kernels.wrong = vec!["dense.forward workgroup64".into()];
+        let found = one(&facts);
+        assert!(
+            found.level == FindingLevel::Advice && found.problem.contains("dense.forward workgroup64"),
+            "{found:?}"
+        );
     }
 
     #[test]

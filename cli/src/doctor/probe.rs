@@ -16,7 +16,7 @@ use manyhands_engine::plan::{Plan, Role};
 use manyhands_engine::runtime::{self, Runtime};
 use manyhands_engine::timing::median;
 
-use super::facts::{ComparedStep, Difference, Examined, Failed, LinkSpeed, StepOutcome};
+use super::facts::{ComparedStep, Difference, Examined, Failed, KernelVerdicts, LinkSpeed, StepOutcome};
 use super::system;
 
 /// A network with a layer of each family that networks commonly have.
@@ -87,7 +87,7 @@ impl AdapterProbe {
         };
         // A device that fails a step may hang in a transfer, too.
         let link = matches!(outcome, StepOutcome::Trained(_)).then(|| link(info, &self.opener).ok()).flatten();
-        Examined { info: info.clone(), memory: system::memory_of(info), link, outcome }
+        Examined { info: info.clone(), memory: system::memory_of(info), link, kernels: kernel_verdicts(info), outcome }
     }
 
     fn compare(&self, info: &Info, trained: &TriedStep) -> ComparedStep {
@@ -112,6 +112,27 @@ impl AdapterProbe {
             wrong_kernels,
         }
     }
+}
+
+/// Verdicts on the kernels that this process has used on an adapter.
+#[cfg(feature = "gpu")]
+fn kernel_verdicts(info: &Info) -> KernelVerdicts {
+    use adapters::gpu::Verdict;
+    let mut kernels = KernelVerdicts::default();
+    for (name, verdict) in adapters::gpu::verdicts(info) {
+        match verdict {
+            Verdict::Right => kernels.right += 1,
+            Verdict::Untried => kernels.untried.push(name),
+            Verdict::Wrong(_) => kernels.wrong.push(name),
+        }
+    }
+    kernels
+}
+
+/// Without GPUs every kernel is a definition.
+#[cfg(not(feature = "gpu"))]
+fn kernel_verdicts(_info: &Info) -> KernelVerdicts {
+    KernelVerdicts::default()
 }
 
 fn changes(before: &[f32], after: &[f32]) -> Vec<f64> {

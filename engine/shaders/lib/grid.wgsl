@@ -2,14 +2,10 @@
 //
 // A grid of `groups` workgroups is dispatched as x = min(groups, 65535), y = ceil(groups / x): the last
 // row of it may hold workgroups that have no work, so every caller compares the index with its count.
-// z is left to the caller (the depth of a tiled product).
+// z is left to the caller (the depth of a tiled product). Behind this text stands lib/grid_whole.wgsl or
+// lib/grid_part.wgsl, which counts workgroups.
 //
 //     @builtin(workgroup_id) workgroup, @builtin(num_workgroups) workgroups, @builtin(local_invocation_index) lane
-
-// Linear index of a workgroup: the item of `Grid::Items`, the tile of `Grid::Tiles`. Uniform in a workgroup.
-fn item_index(workgroup: vec3<u32>, workgroups: vec3<u32>) -> u32 {
-    return workgroup.y * workgroups.x + workgroup.x;
-}
 
 // Linear index of an invocation, for workgroups of `size` invocations: the element of `Grid::Elements`.
 fn element_index(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32, size: u32) -> u32 {

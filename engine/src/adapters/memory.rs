@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use super::Kind;
 use super::storage::{Storage, storage};
 use crate::error::Result;
-use crate::kernels::{Kernel, completion};
+use crate::kernels::Kernel;
 use crate::plan::{Command, Pass, Plan, Role};
 use crate::size::{F32_BYTES, Length};
 
@@ -219,7 +219,7 @@ fn params_of(plan: &Plan) -> u64 {
         Command::Dispatch(dispatch) => Some(dispatch.kernel),
         Command::Exchange(_) => None,
     });
-    kernels.chain([&completion::WRITE]).map(params_bytes).sum()
+    kernels.map(params_bytes).sum()
 }
 
 /// The rings for uploads and readbacks, sized by the plan's transfers.

@@ -29,11 +29,11 @@ pub fn open(info: &Info, actor: ActorId, runtime: Arc<dyn Runtime>, events: Send
     }
 }
 
-/// Opens adapters whose tiles are chosen by `tuning`, and not by the environment variable.
+/// Opens adapters with these choices, and not those of the environment variables.
 #[cfg(feature = "gpu")]
-pub fn tuned(tuning: gpu::Tuning) -> Opener {
+pub fn opener(options: gpu::Options) -> Opener {
     Arc::new(move |info, actor, runtime, events| match info.kind {
         Kind::Cpu => open(info, actor, runtime, events),
-        _ => gpu::open_tuned(info, actor, runtime, events, tuning.clone()),
+        _ => gpu::open_with(info, actor, runtime, events, options.clone()),
     })
 }

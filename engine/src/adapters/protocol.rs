@@ -169,6 +169,9 @@ impl Timing {
 /// Reason of a loss: a run ended, as the device says, but not all of it was computed.
 pub const UNFINISHED: &str = "the device did not run to the end";
 
+/// Beginning of the reason of a loss: a kernel has other results than its definition.
+pub const WRONG_RESULTS: &str = "it has wrong results:";
+
 /// Cause why an adapter can't continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {

@@ -47,8 +47,8 @@ pub enum FileKind {
     Gguf,
     /// Settings or texts beside the weights of a language model, by which their folder is known.
     ModelText,
-    /// Tiles of matrix products. They have a folder of their own, so that a file there may always be replaced.
-    Tiles,
+    /// A file about an adapter in the user's cache. They have folders of their own, so that a file there may always be replaced.
+    Cache,
 }
 
 /// Start of the first line of a log in CSV.
@@ -93,7 +93,7 @@ impl FileKind {
             Self::Settings => "settings of `manyhands init`",
             Self::Gguf => "a GGUF file that manyhands wrote",
             Self::ModelText => "a text of a model's folder",
-            Self::Tiles => "a table of tiles",
+            Self::Cache => "a file of the cache",
         }
     }
 
@@ -127,7 +127,7 @@ impl FileKind {
             Self::ManualPage => text.contains("\n.TH manyhands"),
             Self::Settings => text.starts_with("# Settings for `") && text.contains("written by `manyhands init`"),
             Self::Gguf => begin.starts_with(b"GGUF") && text.contains("manyhands.version"),
-            Self::ModelText | Self::Tiles => true,
+            Self::ModelText | Self::Cache => true,
         }
     }
 

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     fn put(path: &Path, text: &str) -> Result<()> {
-        write(path, FileKind::Tiles, |out| out.write_all(text.as_bytes()))
+        write(path, FileKind::Cache, |out| out.write_all(text.as_bytes()))
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -261,14 +261,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         put(&path, "old").unwrap();
-        let mut output = Output::create(&path, FileKind::Tiles).unwrap();
+        let mut output = Output::create(&path, FileKind::Cache).unwrap();
         output.write_all(b"new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         drop(output);
         assert_eq!((std::fs::read_to_string(&path).unwrap(), names(folder.path())), ("old".into(), vec!["a".into()]));
         put(&path, "new").unwrap();
         assert_eq!((std::fs::read_to_string(&path).unwrap(), names(folder.path())), ("new".into(), vec!["a".into()]));
-        check(&path, FileKind::Tiles).unwrap();
+        check(&path, FileKind::Cache).unwrap();
         assert!(check(&path, FileKind::Model).is_err() && put(folder.path(), "x").is_err());
         assert!(put(&folder.path().join("nowhere/a"), "x").is_err());
     }
@@ -281,7 +281,7 @@ mod tests {
             std::fs::write(folder.path().join(format!(".a.killed{number}.partial")), "half").unwrap();
         }
         std::fs::write(folder.path().join(".b.other.partial"), "of another file").unwrap();
-        let busy = Output::create(&path, FileKind::Tiles).unwrap();
+        let busy = Output::create(&path, FileKind::Cache).unwrap();
         put(&path, "text").unwrap();
         assert_eq!(names(folder.path()).len(), 3, "{:?}", names(folder.path()));
         busy.commit().unwrap();

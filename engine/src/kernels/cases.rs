@@ -186,13 +186,26 @@ impl Case {
 /// # Errors
 /// The first element that differs by more than `tolerance * (1 + |twin|)`, or is finite on one side only.
 pub fn compare(kernel: &Kernel, case: &Case, got: &[Vec<f32>], twin: &[Vec<f32>]) -> Result<(), String> {
+    compare_within(kernel.tolerance, kernel, case, got, twin)
+}
+
+/// Compares outputs with those of the twin, within another tolerance.
+///
+/// # Errors
+/// As [`compare`].
+pub fn compare_within(
+    tolerance: f32,
+    kernel: &Kernel,
+    case: &Case,
+    got: &[Vec<f32>],
+    twin: &[Vec<f32>],
+) -> Result<(), String> {
     for (name, (got, twin)) in kernel.outputs.iter().zip(got.iter().zip(twin)) {
         let (got, twin) = (case.readable(got), case.readable(twin));
         for (at, (a, b)) in got.iter().zip(twin.iter()).enumerate() {
             let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-            let close = b.is_finite() && (a - b).abs() <= kernel.tolerance * (1.0 + b.abs());
+            let close = b.is_finite() && (a - b).abs() <= tolerance * (1.0 + b.abs());
             if !same && !close {
-                let tolerance = kernel.tolerance;
                 let label = &case.label;
                 return Err(format!("{kernel:?}, {label}: {name}[{at}] is {a}, its twin {b}, tolerance {tolerance}"));
             }

@@ -1,32 +1,27 @@
-//! The last dispatch of a run: a completion marker, which only a device that ran to the end has written.
+//! The last dispatch of a submission: counts, so that a submission that a driver dropped is missing from the count.
 
-use super::cases::Case;
+use super::cases::{Case, InputFill};
 use super::rounding::{float, index};
 use super::text::wgsl;
 use super::{Call, Kernel};
 
-crate::params! {
-    /// Training step, or any number that differs from the last run's.
-    step: u32,
-}
-
 /// The family.
-pub static KERNELS: &[&Kernel] = &[&WRITE];
+pub static KERNELS: &[&Kernel] = &[&COUNT];
 
-/// `marker [1]` = [`marker`] of the step.
+/// `marker [1]` = [`marker`] of one submission more.
 ///
 /// Grid: `Elements(1)`.
-pub static WRITE: Kernel = Kernel {
+pub static COUNT: Kernel = Kernel {
     stem: "completion",
-    entry: "write",
+    entry: "count",
     source: wgsl!("completion"),
     uses: &[],
-    params: Params::FIELDS,
+    params: &[],
     inputs: &[],
     outputs: &["marker"],
     workgroup: 64,
     constants: &[],
-    twin: write_twin,
+    twin: count_twin,
     fast: None,
     // Whole numbers below 2^23.
     tolerance: 0.0,
@@ -35,18 +30,25 @@ pub static WRITE: Kernel = Kernel {
 }
 .lean();
 
-/// Marker of a step: `step` modulo 2^23, exact in f32.
-pub fn marker(step: u32) -> f32 {
-    float(index(step % (1 << 23)))
+/// Numbers that the marker has.
+const NUMBERS: u32 = 1 << 23;
+
+/// Marker after so many submissions: their number modulo 2^23, exact in f32.
+pub fn marker(submissions: u32) -> f32 {
+    float(index(submissions % NUMBERS))
 }
 
-fn write_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
-    outputs[0][0] = marker(call.params::<Params>().step);
+fn count_twin(_: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    let next = outputs[0][0] + 1.0;
+    outputs[0][0] = if next < float(index(NUMBERS)) { next } else { 0.0 };
 }
 
 fn cases() -> Vec<Case> {
-    [0, 1, (1 << 23) - 1, 1 << 23, u32::MAX]
-        .map(|step| Case::elements(format!("step {step}"), Params { step }.words(), 1).output(1))
+    [0, 1, NUMBERS - 2, NUMBERS - 1]
+        .map(|count| {
+            let case = Case::elements(format!("after {count}"), Vec::new(), 1);
+            case.in_place(InputFill::Values(vec![marker(count)]))
+        })
         .into()
 }
 
@@ -55,10 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_differ_from_their_neighbours() {
-        for step in [0, 1, (1 << 23) - 2, (1 << 23) - 1, u32::MAX - 1] {
-            assert_ne!(marker(step), marker(step + 1));
+    fn the_kernel_counts_as_the_host_does() {
+        for count in [0, 1, NUMBERS - 2, NUMBERS - 1, NUMBERS, u32::MAX - 1] {
+            let mut counted = [marker(count)];
+            count_twin(&Call { params: &[], constants: &[], inputs: &[] }, &mut [&mut counted]);
+            assert_eq!(counted[0], marker(count + 1));
+            assert_ne!(counted[0], marker(count));
         }
-        assert_eq!(marker((1 << 23) + 5), 5.0);
+        assert_eq!(marker(NUMBERS + 5), 5.0);
     }
 }

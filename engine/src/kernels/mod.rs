@@ -167,14 +167,34 @@ impl Tile {
         }
     }
 
-    /// Rows and columns of the result that one workgroup computes.
-    pub fn size(self, grid: Grid) -> [u32; 2] {
-        let constant = self.constant(grid).map_or(1, |(_, value)| value);
+    /// Rows and columns of the result that one workgroup computes, with the value of its constant.
+    pub fn size(self, constant: Option<(&'static str, u32)>) -> [u32; 2] {
+        let constant = constant.map_or(1, |(_, value)| value);
         match self {
             Self::Registers => [64 / constant * 8, constant * 8],
             Self::Workgroup32 => [32, 32],
             Self::Workgroup64 | Self::Halves64 => [64, 64],
             Self::Workgroup128 => [128, 128],
+        }
+    }
+}
+
+/// The part of a grid that a dispatch computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Extent {
+    /// All of it.
+    Whole,
+    /// From a workgroup on that the host writes: binding 0 of group 1. For kernels with [`Library::Grid`].
+    Part,
+}
+
+impl Extent {
+    /// The text that counts the workgroups.
+    #[doc(hidden)]
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::Whole => wgsl!("lib/grid_whole"),
+            Self::Part => wgsl!("lib/grid_part"),
         }
     }
 }
@@ -316,12 +336,25 @@ impl Kernel {
         format!("{}.{}", self.stem, self.entry)
     }
 
-    /// The whole WGSL text for a tile.
+    /// The whole WGSL text for a tile, where one dispatch computes all.
     #[doc(hidden)]
     pub fn wgsl(&self, tile: Tile) -> String {
+        self.wgsl_for(tile, Extent::Whole)
+    }
+
+    /// The whole WGSL text for a tile and a part of the grid.
+    #[doc(hidden)]
+    pub fn wgsl_for(&self, tile: Tile, extent: Extent) -> String {
         let enabled = (tile == Tile::Halves64).then_some("enable f16;");
         let libraries = self.uses.iter().flat_map(|library| library.sources(tile));
-        enabled.into_iter().chain([self.source]).chain(libraries).collect::<Vec<_>>().join("\n")
+        let counting = self.may_run_in_parts().then(|| extent.source());
+        enabled.into_iter().chain([self.source]).chain(libraries).chain(counting).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether several dispatches can compute its grid, one part after the other.
+    #[doc(hidden)]
+    pub fn may_run_in_parts(&self) -> bool {
+        self.uses.contains(&Library::Grid)
     }
 
     /// The tiles for which it has a text of its own.

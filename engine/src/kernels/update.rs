@@ -121,13 +121,15 @@ impl UpdateCase {
 }
 
 /// The cases of every update. In the first step some gradients are 0, and so are all states.
-const ROWS: [UpdateCase; 7] = [
+const ROWS: [UpdateCase; 8] = [
     UpdateCase::new(0, 1, 0.0, 1.0),
     UpdateCase::new(1, 63, 0.1, 0.5),
     UpdateCase::new(2, 64, 0.01, 0.25),
     UpdateCase::new(3, 65, 0.01, 1.0),
     UpdateCase { is_first_step: true, ..UpdateCase::new(4, 65, 0.0, 1.0) },
     UpdateCase { control: [1.0, 0.0, 0.0, 0.0], ..UpdateCase::new(5, 257, 0.1, 1.0) },
+    // Two workgroups.
+    UpdateCase::new(1, 261, 0.1, 0.5),
     UpdateCase::new(6, 70_001, 0.004, 1.0),
 ];
 

@@ -20,7 +20,9 @@ use crate::model::stages::Stage;
 use crate::plan::{Layout, Pass, Plan, Role};
 use crate::processes::Group;
 use crate::runtime::Runtime;
-use manyhands_engine::adapters::{ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket};
+use manyhands_engine::adapters::{
+    ActorId, Event, Fault, Handle, Info, Message, Opener, Request, Ticket, WRONG_RESULTS,
+};
 
 pub use member::AdapterStatus;
 pub(super) use member::{Member, Presence};
@@ -234,6 +236,11 @@ impl Rig {
     /// The error for a request that an adapter can't serve.
     pub fn refused(&self, adapter_idx: usize, fault: &Fault) -> Error {
         let (kind, problem, help) = match fault {
+            Fault::Lost(text) if text.starts_with(WRONG_RESULTS) => (
+                ErrorKind::AdapterLost,
+                format!("can't be trusted: {text}"),
+                "install another version of its driver, or leave it out by `--adapters`; `manyhands doctor` tells more",
+            ),
             Fault::Lost(text) => {
                 (ErrorKind::AdapterLost, format!("was lost: {text}"), "try again, or choose other adapters")
             }

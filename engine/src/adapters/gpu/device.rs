@@ -9,29 +9,11 @@ use async_channel::Receiver;
 
 use super::super::memory::padded;
 use super::super::{Fault, Info, Kind, list};
+use super::checks::Checks;
 use super::enumerate;
+use super::patience::Patience;
 use crate::kernels::Tile;
 use crate::runtime::Runtime;
-
-/// Environment variable: `1` keeps the run-time checks of shaders (bounds, loops) that are off otherwise.
-pub const CHECKED_VARIABLE: &str = "MANYHANDS_CHECKED";
-
-/// Whether shaders are compiled with wgpu's run-time checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Checks {
-    /// Every index is checked and every loop is bounded.
-    Checked,
-    /// The shader is trusted; `pipelines.rs` gives the reason.
-    Unchecked,
-}
-
-impl Checks {
-    /// Unchecked, unless [`CHECKED_VARIABLE`] is `1`.
-    pub fn from_environment() -> Self {
-        let checked = std::env::var(CHECKED_VARIABLE).is_ok_and(|value| value == "1");
-        if checked { Self::Checked } else { Self::Unchecked }
-    }
-}
 
 static DEVICES: AtomicUsize = AtomicUsize::new(0);
 static OBJECTS: AtomicUsize = AtomicUsize::new(0);
@@ -111,7 +93,10 @@ pub(super) struct Gpu {
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
     has_halves: bool,
+    pub(super) patience: Patience,
     pub(super) checks: Checks,
+    /// Number of a submission to leave out.
+    left_out: Option<u64>,
     silence: Duration,
     runtime: Arc<dyn Runtime>,
     submitted: Mutex<Submitted>,
@@ -121,8 +106,14 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except 16-bit floats, which a tile uses.
-    pub(super) async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self, Fault> {
+    /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except 16-bit floats, which a tile uses,
+    /// and pipelines that can be kept. It leaves out a submission of that number.
+    pub(super) async fn open(
+        info: &Info,
+        checks: Checks,
+        (patience, left_out): (Patience, Option<u64>),
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self, Fault> {
         let adapter =
             enumerate::find(info).await.ok_or_else(|| Fault::Lost("the adapter is not there any more".into()))?;
         if list::is_fxc(info) {
@@ -133,6 +124,7 @@ impl Gpu {
         let has_halves = has_halves(&adapter);
         let mut features = wgpu::Features::empty();
         features.set(wgpu::Features::SHADER_F16, has_halves);
+        features |= adapter.features() & wgpu::Features::PIPELINE_CACHE;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("manyhands"),
             required_features: features,
@@ -155,7 +147,9 @@ impl Gpu {
             limits,
             tile,
             has_halves,
+            patience,
             checks,
+            left_out,
             silence,
             runtime,
             submitted: Mutex::default(),
@@ -167,6 +161,16 @@ impl Gpu {
     /// Whether the device can compile a tile's text.
     pub(super) fn is_able(&self, tile: Tile) -> bool {
         tile != Tile::Halves64 || self.has_halves
+    }
+
+    /// Time now, by the runtime's clock.
+    pub(super) fn now_ms(&self) -> f64 {
+        self.runtime.now_ms()
+    }
+
+    /// Whether what it compiles can be kept.
+    pub(super) fn keeps_compiled(&self) -> bool {
+        self.device.features().contains(wgpu::Features::PIPELINE_CACHE)
     }
 
     /// Fails if the device is lost, or reported an error that no scope caught.
@@ -190,9 +194,10 @@ impl Gpu {
     /// Submits what an encoder holds.
     pub(super) fn submit(&self, encoder: wgpu::CommandEncoder) -> Submission {
         SUBMISSIONS.fetch_add(1, Ordering::Relaxed);
-        let index = self.queue.submit([encoder.finish()]);
         let mut submitted = self.submitted.lock().unwrap_or_else(PoisonError::into_inner);
         submitted.count += 1;
+        let commands = (self.left_out != Some(submitted.count)).then(|| encoder.finish());
+        let index = self.queue.submit(commands);
         let submission = Submission(submitted.count);
         submitted.open.push_back((submission, index));
         submission

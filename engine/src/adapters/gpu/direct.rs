@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use super::super::{Fault, Info};
-use super::device::{Checks, Gpu};
+use super::bindings::{Slice, bind_group};
+use super::checks::Checks;
+use super::device::Gpu;
 use super::grid::{Cut, MOST_WORKGROUPS, workgroups};
-use super::pipelines::{Pipelines, Slice, bind_group};
+use super::patience::Patience;
+use super::pipelines::Pipelines;
 use crate::kernels::{Kernel, Tile};
 use crate::plan::{Grid, Scalars};
 use crate::runtime::Runtime;
@@ -48,7 +51,9 @@ impl Direct {
     /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the adapter gives no device.
     pub async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let name = format!("adapter {} `{}`", info.index, info.name);
-        let gpu = Gpu::open(info, checks, runtime.clone()).await.map_err(|fault| error(&name, &fault))?;
+        let gpu = Gpu::open(info, checks, (Patience::of(info.kind, None), None), runtime.clone())
+            .await
+            .map_err(|fault| error(&name, &fault))?;
         Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime, fold_at: MOST_WORKGROUPS })
     }
 
@@ -101,7 +106,8 @@ impl Direct {
     async fn dispatch(&self, launch: Launch<'_>, prepared: &PreparedKernel, repeats: u32) -> Result<(), Fault> {
         let mut encoder = self.gpu.encoder();
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let [x, y, z] = workgroups(launch.grid, launch.kernel, launch.tile, &Scalars::default(), self.fold_at);
+        let cut = Cut::of(launch.tile, launch.grid);
+        let [x, y, z] = workgroups(launch.grid, launch.kernel, cut, &Scalars::default(), self.fold_at);
         pass.set_pipeline(&prepared.pipeline);
         pass.set_bind_group(0, &prepared.bind_group, &[]);
         (0..repeats).for_each(|_| pass.dispatch_workgroups(x, y, z));

@@ -4,19 +4,29 @@
 //! block behind running work. The thread ends when the other end of its requests or events is gone, or
 //! when the device is lost.
 
-// Files: `device.rs`: the device and its thread; `program.rs`, `grid.rs`: a loaded plan; `pipelines.rs`: compiled shaders; `staging.rs`:
-// rings for transfers; `direct.rs`: one kernel at a time, for tests and measurements; `run.rs`, `run/`: runs, several in flight;
-// `enumerate/`: the adapters of a system or a browser; `tuning/`: the tile of each product.
+// Files: `device.rs`: the device and its thread; `options.rs`, `checks.rs`: its choices; `program.rs`, `prepared.rs`, `grid.rs`: a loaded
+// plan; `pipelines.rs`, `bindings.rs`: compiled shaders; `verdicts/`: whether they compute right; `patience.rs`, `parts.rs`: long
+// dispatches in parts; `staging.rs`: rings for transfers; `direct.rs`: one kernel at a time, for tests and measurements; `run.rs`, `run/`:
+// runs, several in flight; `enumerate/`: the adapters of a system or a browser; `tuning/`: the tile of each product; `cache/`: files about
+// adapters.
 
+mod bindings;
+mod cache;
+mod checks;
 mod device;
 mod direct;
 mod enumerate;
 mod grid;
+mod options;
+mod parts;
+mod patience;
 mod pipelines;
+mod prepared;
 mod program;
 mod run;
 mod staging;
 mod tuning;
+mod verdicts;
 
 use std::sync::Arc;
 
@@ -26,18 +36,25 @@ use super::{ActorId, Combining, Fault, Handle, Info, Kind, Message, Request, Run
 use crate::plan::{Plan, Role};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
+pub use cache::{CACHE_VARIABLE, Cache};
+pub use checks::{CHECKED_VARIABLE, Checks};
 use device::Gpu;
-pub use device::{CHECKED_VARIABLE, Checks, devices_opened, objects_created, round_trips_made, submissions_made};
+pub use device::{devices_opened, objects_created, round_trips_made, submissions_made};
 pub use direct::{Direct, Launch};
 pub use enumerate::enumerate;
 #[cfg(target_arch = "wasm32")]
 pub use enumerate::{Missing, missing, requested_as};
+pub use options::Options;
+use patience::Patience;
 use pipelines::Pipelines;
 use run::{Execution, LoadedPlan, ahead};
 use tuning::Tuner;
 pub use tuning::{TUNING_VARIABLE, Tuning, tiles_tried};
+#[doc(hidden)]
+pub use verdicts::chosen as cases_for;
+pub use verdicts::{Verdict, verdicts};
 
-/// Opens a device of an adapter, tuned as [`TUNING_VARIABLE`] says; see [`open_tuned`].
+/// Opens a device of an adapter, with the choices of the environment variables; see [`open_with`].
 ///
 /// # Errors
 /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the adapter is not one of `enumerate`.
@@ -47,7 +64,7 @@ pub fn open(
     runtime: Arc<dyn Runtime>,
     events: async_channel::Sender<Message>,
 ) -> Result<Handle> {
-    open_tuned(info, actor, runtime, events, Tuning::from_environment())
+    open_with(info, actor, runtime, events, Options::from_environment())
 }
 
 /// Opens a device of an adapter, in a thread of its own. Opened twice, an adapter is two devices.
@@ -61,12 +78,12 @@ pub fn open(
 ///
 /// # Errors
 /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the adapter is not one of `enumerate`.
-pub fn open_tuned(
+pub fn open_with(
     info: &Info,
     actor: ActorId,
     runtime: Arc<dyn Runtime>,
     events: async_channel::Sender<Message>,
-    tuning: Tuning,
+    options: Options,
 ) -> Result<Handle> {
     if !enumerate::is_known(info) {
         return Err(Error::adapter(
@@ -76,7 +93,7 @@ pub fn open_tuned(
         ));
     }
     let opened = info.clone();
-    let device = async move |clock| GpuDevice::open(&opened, &tuning, clock).await;
+    let device = async move |clock| GpuDevice::open(&opened, &options, clock).await;
     let requests = mailbox::spawn(&format!("adapter {}", actor.adapter_idx), actor, &runtime, events, device);
     Ok(Handle { info: info.clone(), requests })
 }
@@ -86,8 +103,6 @@ struct GpuDevice {
     pipelines: Pipelines,
     tuner: Tuner,
     loaded: Option<LoadedPlan>,
-    /// Number of the last run, which the completion marker holds. Below 2^23, so that it is whole as a float too.
-    run_number: u32,
 }
 
 impl Device for GpuDevice {
@@ -105,7 +120,9 @@ impl Device for GpuDevice {
             self.loaded = None;
             self.gpu.poll()?;
             self.tuner.forget_plan();
+            self.pipelines.judge(&self.gpu, program::usual(&self.gpu, &plan, capacity)).await?;
             let loaded = LoadedPlan::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
+            self.pipelines.keep();
             Ok(self.loaded.insert(loaded).bytes)
         })
     }
@@ -183,19 +200,21 @@ impl Device for GpuDevice {
 }
 
 impl GpuDevice {
-    async fn open(info: &Info, tuning: &Tuning, clock: Arc<dyn Runtime>) -> Result<Self, Fault> {
-        let gpu = Gpu::open(info, Checks::from_environment(), clock).await?;
-        let tuner = Tuner::open(info, &gpu, tuning);
-        Ok(Self { gpu, pipelines: Pipelines::default(), tuner, loaded: None, run_number: 0 })
+    async fn open(info: &Info, options: &Options, clock: Arc<dyn Runtime>) -> Result<Self, Fault> {
+        let patience = Patience::of(info.kind, options.dispatch_ms);
+        let gpu = Gpu::open(info, Checks::from_environment(), (patience, options.left_out), clock).await?;
+        let pipelines = Pipelines::open(info, &gpu, &options.cache);
+        let tuner = Tuner::open(info, &gpu, &options.tuning);
+        Ok(Self { gpu, pipelines, tuner, loaded: None })
     }
 
     async fn start(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
-        self.run_number = self.run_number % ((1 << 23) - 1) + 1;
         let (gpu, pipelines) = (&self.gpu, &mut self.pipelines);
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
         let LoadedPlan { program, ahead, .. } = loaded;
         ahead.answer_ready(gpu, program, mailbox).await?;
-        let trials = self.tuner.plan(gpu, pipelines, &program.plan, run, || mailbox.now_ms()).await?;
+        let trials =
+            self.tuner.plan(gpu, pipelines, (&program.plan, program.capacity), run, || mailbox.now_ms()).await?;
         let begins_ahead = ahead.takes(&program.plan, run);
         if !begins_ahead || !trials.is_empty() {
             // What is measured must be alone.
@@ -203,11 +222,11 @@ impl GpuDevice {
         }
         let execution = Execution::new(gpu, loaded, mailbox, run.ticket, run.combining).trying(trials);
         let tried = if begins_ahead {
-            let tried = ahead::begin(execution, run, self.run_number, weights).await?;
+            let tried = ahead::begin(execution, run, weights).await?;
             loaded.ahead.answer_older(gpu, &mut loaded.program, mailbox).await?;
             tried
         } else {
-            execution.run(run, self.run_number, weights).await?
+            execution.run(run, weights).await?
         };
         if self.tuner.learn(tried, run.scalars.rows) {
             loaded.program.adopt(gpu, pipelines, &self.tuner).await?;

@@ -3,36 +3,20 @@
 use litemap::LiteMap;
 use std::sync::Arc;
 
-use super::super::Fault;
 use super::super::memory::{DeviceBuffers, Ring, padded, params_bytes};
 use super::super::storage::{self, Storage};
+use super::super::{Fault, WRONG_RESULTS};
+use super::bindings::{KernelPipeline, Slice, bind_group};
 use super::device::Gpu;
 use super::grid::Cut;
-use super::pipelines::{KernelPipeline, Pipelines, Slice, bind_group};
+use super::parts::FirstItem;
+use super::pipelines::{Pipelines, Wanted, wanted};
+use super::prepared::{Completion, PreparedDispatch};
 use super::staging::{Readbacks, Uploads};
 use super::tuning::{self, TileChoice, Tuner};
-use crate::kernels::{Kernel, Tile, completion};
+use crate::kernels::{Extent, Kernel, Tile, completion};
 use crate::plan::{Command, Dispatch, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View};
 use crate::size::F32_BYTES;
-
-/// A dispatch that is ready to be encoded.
-pub(super) struct PreparedDispatch {
-    /// With the tile that suits the kind of adapter.
-    usual: TileChoice,
-    /// With better tiles, found by measurement, by size of the run.
-    tuned: Vec<(u32, TileChoice)>,
-    pub(super) bind_group: wgpu::BindGroup,
-    /// Position of its params in the arena, in bytes.
-    params_at: u64,
-}
-
-impl PreparedDispatch {
-    /// Tile and pipeline for a run of so many rows.
-    pub(super) fn choice(&self, rows: u32) -> &TileChoice {
-        let size = tuning::size(rows);
-        self.tuned.iter().find(|(tuned, _)| *tuned == size).map_or(&self.usual, |(_, choice)| choice)
-    }
-}
 
 /// The commands of a pass; `None` stands for an exchange.
 #[derive(Default)]
@@ -42,22 +26,27 @@ pub(super) struct PreparedPass {
     arena: std::ops::Range<u64>,
     /// Milliseconds of a dispatch in the last run, and its rows.
     pub(super) pace: Option<(f64, u32)>,
+    /// Work of that run in a millisecond, where a dispatch may run in parts.
+    pub(super) speed: Option<f64>,
 }
 
-/// The kernel that writes the completion marker: buffers of a lost device may still map with plausible values.
-pub(super) struct Completion {
-    pub(super) prepared: PreparedDispatch,
-    pub(super) marker: wgpu::Buffer,
+impl PreparedPass {
+    /// Whether a dispatch may run in parts.
+    pub(super) fn has_parts(&self) -> bool {
+        self.commands.iter().flatten().any(|prepared| prepared.extent == Extent::Part)
+    }
 }
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     pub(super) passes: LiteMap<Pass, PreparedPass>,
     pub(super) completion: Completion,
-    pub(super) uploads: Uploads,
+    uploads: Uploads,
     pub(super) readbacks: Readbacks,
     /// Buffers for the results of runs in flight.
     pub(super) results: Ring,
+    /// The first workgroup of a part, if a dispatch may run in parts.
+    pub(super) first_item: Option<FirstItem>,
     pub(super) capacity: u32,
     buffers: Vec<Option<wgpu::Buffer>>,
     roles: LiteMap<Role, usize>,
@@ -88,12 +77,25 @@ impl Program {
         for (pass, commands) in &plan.passes {
             passes.insert(*pass, maker.pass(commands, &buffers).await?);
         }
-        let completion = maker.completion(&completion::WRITE).await?;
+        let completion = maker.completion(&completion::COUNT).await?;
         let roles = plan.buffers.iter().enumerate().map(|(idx, buffer)| (buffer.role, idx)).collect();
         let words = vec![0; word(sizes.params)];
         let results = sizes.results;
-        let mut program =
-            Self { plan, passes, completion, uploads, readbacks, results, capacity, buffers, roles, arena, words };
+        let first_item = pipelines.first_item().cloned();
+        let mut program = Self {
+            plan,
+            passes,
+            completion,
+            uploads,
+            readbacks,
+            results,
+            first_item,
+            capacity,
+            buffers,
+            roles,
+            arena,
+            words,
+        };
         program.uploads.prime(gpu);
         Ok(program)
     }
@@ -127,11 +129,16 @@ impl Program {
     /// Writes values that fit into a buffer.
     pub(super) async fn write(&mut self, gpu: &Gpu, role: Role, offset: u64, data: &[f32]) -> Result<(), Fault> {
         let buffer = self.by_role(role)?.1.clone();
-        if data.is_empty() { Ok(()) } else { self.uploads.write(gpu, &buffer, offset * F32_BYTES, data).await }
+        self.write_to(gpu, (&buffer, offset * F32_BYTES), data).await
+    }
+
+    /// Writes values at a byte offset of a buffer, before whatever is submitted later.
+    pub(super) async fn write_to(&mut self, gpu: &Gpu, place: (&wgpu::Buffer, u64), data: &[f32]) -> Result<(), Fault> {
+        if data.is_empty() { Ok(()) } else { self.uploads.write(gpu, &mut self.completion, place, data).await }
     }
 
     /// Resolves all params of a pass for a run, and sends them.
-    pub(super) fn write_params(&mut self, gpu: &Gpu, pass: Pass, scalars: &Scalars, run_number: u32) {
+    pub(super) fn write_params(&mut self, gpu: &Gpu, pass: Pass, scalars: &Scalars) {
         let (Some(prepass), Some(commands)) = (self.passes.get(&pass), self.plan.passes.get(&pass)) else { return };
         for (prepared, command) in prepass.commands.iter().zip(commands) {
             if let (Some(prepared), Command::Dispatch(dispatch)) = (prepared, command) {
@@ -142,9 +149,6 @@ impl Program {
             }
         }
         send(gpu, &self.arena, &self.words, &prepass.arena);
-        let at = self.completion.prepared.params_at;
-        self.words[word(at)] = run_number;
-        send(gpu, &self.arena, &self.words, &(at..at + F32_BYTES));
     }
 }
 
@@ -160,13 +164,20 @@ async fn tuned(
     let usual = gpu.tile.chosen_for(dispatch.grid);
     for size in tuning::sizes(capacity) {
         let Some(tile) = tuner.decided(gpu, dispatch, size).filter(|tile| *tile != usual) else { continue };
-        match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, Cut::of(tile, dispatch.grid)).await {
+        match pipelines.right(gpu, wanted(gpu, dispatch, tile, capacity)).await {
             Ok(made) => tuned.push((size, TileChoice { tile, pipeline: made.pipeline })),
             Err(Fault::Unsupported(text)) => log::warn!("{tile:?} is not used: {text}"),
             Err(fault) => return Err(fault),
         }
     }
     Ok(tuned)
+}
+
+/// The pipelines of a plan, each with the tile that suits the kind of adapter.
+pub(super) fn usual<'a>(gpu: &'a Gpu, plan: &'a Plan, capacity: u32) -> impl Iterator<Item = Wanted<'a>> {
+    let dispatches = plan.passes.values().flatten().filter_map(dispatch);
+    let of_plan = dispatches.map(move |dispatch| wanted(gpu, dispatch, gpu.tile.chosen_for(dispatch.grid), capacity));
+    of_plan.chain(std::iter::once((&completion::COUNT, &[][..], Cut::NONE)))
 }
 
 fn word(bytes: u64) -> usize {
@@ -267,7 +278,7 @@ impl Maker<'_> {
                 None => None,
             });
         }
-        Ok(PreparedPass { commands: prepared, arena: start..self.at, pace: None })
+        Ok(PreparedPass { commands: prepared, arena: start..self.at, pace: None, speed: None })
     }
 
     async fn dispatch(
@@ -275,9 +286,7 @@ impl Maker<'_> {
         dispatch: &Dispatch,
         buffers: &[Option<wgpu::Buffer>],
     ) -> Result<PreparedDispatch, Fault> {
-        let tile = self.gpu.tile.chosen_for(dispatch.grid);
-        let cut = Cut::of(tile, dispatch.grid);
-        let pipeline = self.pipelines.get(self.gpu, dispatch.kernel, &dispatch.constants, cut).await?;
+        let (tile, pipeline) = self.right(dispatch).await?;
         let capacity = self.capacity;
         let slice = |view: &View| {
             let bytes = padded(view.len.at(capacity) * F32_BYTES);
@@ -289,13 +298,34 @@ impl Maker<'_> {
         self.prepare(dispatch.kernel, tile, &pipeline, &views).await
     }
 
+    /// The first tile with which the device computes a dispatch right, and its pipeline: the one that suits its kind, or another.
+    async fn right(&mut self, dispatch: &Dispatch) -> Result<(Tile, KernelPipeline), Fault> {
+        let gpu = self.gpu;
+        let usual = gpu.tile.chosen_for(dispatch.grid);
+        let others = Tile::ALL.into_iter().filter(|tile| *tile != usual && tuning::is_able(gpu, *tile, dispatch));
+        let mut first = None;
+        for tile in std::iter::once(usual).chain(others) {
+            match self.pipelines.right(gpu, wanted(gpu, dispatch, tile, self.capacity)).await {
+                Ok(pipeline) => return Ok((tile, pipeline)),
+                Err(Fault::Unsupported(text)) => {
+                    log::warn!("{:?} can't be computed with {tile:?}: {text}", dispatch.kernel);
+                    first.get_or_insert(text);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        let text = first.unwrap_or_default();
+        // The rows of an adapter that is lost go to others.
+        Err(if text.starts_with(WRONG_RESULTS) { Fault::Lost(text) } else { Fault::Unsupported(text) })
+    }
+
     async fn completion(&mut self, kernel: &'static Kernel) -> Result<Completion, Fault> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
         let marker = self.gpu.scoped(|| self.gpu.buffer("completion marker", F32_BYTES, usage)).await?;
         let pipeline = self.pipelines.get(self.gpu, kernel, &[], Cut::NONE).await?;
         let view = Slice { buffer: &marker, offset: 0, bytes: marker.size() };
         let prepared = self.prepare(kernel, Cut::NONE.tile, &pipeline, &[view]).await?;
-        Ok(Completion { prepared, marker })
+        Ok(Completion { prepared, marker, submissions: 0 })
     }
 
     async fn prepare(
@@ -312,6 +342,7 @@ impl Maker<'_> {
         self.at += bytes;
         let bind_group = self.gpu.scoped(|| bind_group(self.gpu, pipeline, params, views)).await?;
         let usual = TileChoice { tile, pipeline: pipeline.pipeline.clone() };
-        Ok(PreparedDispatch { usual, tuned: Vec::new(), bind_group, params_at })
+        let extent = if pipeline.is_for_parts() { Extent::Part } else { Extent::Whole };
+        Ok(PreparedDispatch { usual, tuned: Vec::new(), bind_group, params_at, extent })
     }
 }

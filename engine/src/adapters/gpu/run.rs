@@ -7,14 +7,15 @@ use std::sync::Arc;
 use super::super::mailbox::{Done, Mailbox, Stop};
 use super::super::{Combining, Fault, Run, Ticket, Timing, Writes};
 use super::device::{Gpu, Submission};
-use super::grid::{MOST_WORKGROUPS, workgroups};
+use super::grid::{Cut, MOST_WORKGROUPS, parts, workgroups};
 use super::pipelines::Pipelines;
-use super::program::{PreparedDispatch, Program};
+use super::prepared::launch;
+use super::program::Program;
 use super::staging::{Arrived, ChunkPart, ReadBackUse};
 use super::tuning::{TileChoice, Trials, Tuner};
 use crate::adapters::protocol::UNFINISHED;
-use crate::kernels::completion;
-use crate::plan::{Command, Exchange, Pass, Plan, Role, View};
+use crate::kernels::Extent;
+use crate::plan::{Command, Exchange, Pass, Plan, Role, View, Work};
 use crate::size::F32_BYTES;
 use ahead::Ahead;
 
@@ -44,6 +45,8 @@ pub(super) struct Execution<'a> {
     order: u64,
     encoder: wgpu::CommandEncoder,
     is_encoded: bool,
+    /// Dispatches that the encoder holds.
+    dispatches: Dispatches,
     wait_ms: f64,
     readback_ms: f64,
     /// Products that try another tile.
@@ -80,9 +83,22 @@ impl<'a> Execution<'a> {
         let LoadedPlan { program, ahead, .. } = loaded;
         let order = ahead.enter(ticket, combining == Combining::Host);
         let encoder = gpu.encoder();
-        let (is_encoded, trials) = (false, Trials::default());
+        let (is_encoded, dispatches, trials) = (false, Dispatches::None, Trials::default());
         let (wait_ms, readback_ms) = (0.0, 0.0);
-        Self { gpu, program, ahead, mailbox, ticket, order, encoder, is_encoded, wait_ms, readback_ms, trials }
+        Self {
+            gpu,
+            program,
+            ahead,
+            mailbox,
+            ticket,
+            order,
+            encoder,
+            is_encoded,
+            dispatches,
+            wait_ms,
+            readback_ms,
+            trials,
+        }
     }
 
     /// With products that try another tile.
@@ -92,20 +108,20 @@ impl<'a> Execution<'a> {
     }
 
     /// Uploads a run's inputs, and encodes its commands; the last of them are not submitted.
-    async fn start(&mut self, run: &Run, run_number: u32) -> Result<Started, Stop> {
+    async fn start(&mut self, run: &Run) -> Result<Started, Stop> {
         let start_ms = self.mailbox.now_ms();
         for (role, data) in &run.feeds {
             self.program.write(self.gpu, *role, 0, data).await?;
         }
-        self.program.write_params(self.gpu, run.pass, &run.scalars, run_number);
+        self.program.write_params(self.gpu, run.pass, &run.scalars);
         let upload_ms = self.mailbox.now_ms() - start_ms;
         let n_dispatches = self.commands(run).await?;
         Ok(Started { start_ms, upload_ms, n_dispatches })
     }
 
     /// Runs a pass and answers it; returns the tiles that were tried.
-    pub(super) async fn run(mut self, run: &Run, run_number: u32, weights: Writes) -> Result<Trials, Stop> {
-        let Started { start_ms, upload_ms, n_dispatches } = self.start(run, run_number).await?;
+    pub(super) async fn run(mut self, run: &Run, weights: Writes) -> Result<Trials, Stop> {
+        let Started { start_ms, upload_ms, n_dispatches } = self.start(run).await?;
         let computed = self.submit();
         self.results(run, computed).await?;
         let read_at = self.mailbox.now_ms();
@@ -118,7 +134,8 @@ impl<'a> Execution<'a> {
         let tuning_ms = tuning_ms(self.program, (pass, rows), is_trying, compute_ms, n_dispatches);
         compute_ms -= tuning_ms;
         let mut results = self.ahead.end(self.mailbox.now_ms());
-        check_marker(results.pop().and_then(|marker| marker.first().copied()), run_number)?;
+        let expected = self.program.completion.expected();
+        check_marker(results.pop().and_then(|marker| marker.first().copied()), expected)?;
         let wait_ms = self.wait_ms;
         let timing = Timing { start_ms, upload_ms, compute_ms, readback_ms, wait_ms, tuning_ms, weights };
         self.gpu.check()?;
@@ -155,6 +172,12 @@ impl<'a> Execution<'a> {
                     self.try_tile(run, idx).await?;
                     from = idx + 1;
                 }
+                _ if self.n_parts(run, idx, command) > 1 => {
+                    self.encode(run, from..idx);
+                    self.submit_in_parts(run, idx, command);
+                    self.receive_ready().await?;
+                    from = idx + 1;
+                }
                 _ if idx + 1 - from >= limit => {
                     self.encode(run, from..idx + 1);
                     self.submit();
@@ -165,7 +188,7 @@ impl<'a> Execution<'a> {
             }
         }
         self.encode(run, from..commands.len());
-        self.encode_marker();
+        self.count_submission();
         Ok(commands.iter().filter(|command| matches!(command, Command::Dispatch(_))).count())
     }
 
@@ -175,11 +198,56 @@ impl<'a> Execution<'a> {
         self.gpu.wait(before).await?;
         self.receive_ready().await?;
         let start_ms = self.mailbox.now_ms();
-        self.encode(run, idx..idx + 1);
+        match self.program.plan.clone().commands(run.pass).get(idx) {
+            Some(command) if self.n_parts(run, idx, command) > 1 => self.submit_in_parts(run, idx, command),
+            _ => self.encode(run, idx..idx + 1),
+        }
         let tried = self.submit();
         self.gpu.wait(tried).await?;
         self.trials.note(idx, self.mailbox.now_ms() - start_ms);
         Ok(())
+    }
+
+    /// Number of parts in which a command has to run.
+    fn n_parts(&self, run: &Run, idx: usize, command: &Command) -> u32 {
+        let Some(prepass) = self.program.passes.get(&run.pass) else { return 1 };
+        match (command, &prepass.commands[idx]) {
+            (Command::Dispatch(dispatch), Some(prepared)) if prepared.extent == Extent::Part && !run.skips(command) => {
+                self.gpu.patience.n_parts(dispatch, &run.scalars, prepass.speed)
+            }
+            _ => 1,
+        }
+    }
+
+    /// Submits a dispatch in parts, each in a submission of its own.
+    fn submit_in_parts(&mut self, run: &Run, idx: usize, command: &Command) {
+        let n_parts = self.n_parts(run, idx, command);
+        let (Command::Dispatch(dispatch), Some(first_item)) = (command, self.program.first_item.clone()) else {
+            return;
+        };
+        let Some(choice) = self.choice(run, idx) else { return };
+        let cut = Cut::of(choice.tile, dispatch.grid);
+        for (first, groups) in parts((dispatch.grid, dispatch.kernel, cut), &run.scalars, MOST_WORKGROUPS, n_parts) {
+            // What is written goes before all that is submitted next.
+            if self.is_encoded {
+                self.submit();
+            }
+            first_item.set(self.gpu, first);
+            let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            if let Some(prepared) = &self.program.passes[&run.pass].commands[idx] {
+                launch(&mut pass, prepared, &choice, Some(&first_item), groups);
+            }
+            drop(pass);
+            (self.is_encoded, self.dispatches) = (true, Dispatches::Uncounted);
+        }
+        self.submit();
+        first_item.set(self.gpu, 0);
+    }
+
+    /// Tile and pipeline of a command.
+    fn choice(&self, run: &Run, idx: usize) -> Option<TileChoice> {
+        let prepared = self.program.passes.get(&run.pass)?.commands.get(idx)?.as_ref()?;
+        Some(self.trials.choice(idx).unwrap_or_else(|| prepared.choice(run.scalars.rows)).clone())
     }
 
     /// Encodes the dispatches of a range of commands, but for those without work.
@@ -199,19 +267,21 @@ impl<'a> Execution<'a> {
             }
             if let (Some(prepared), Command::Dispatch(dispatch)) = (&prepass.commands[idx], &commands[idx]) {
                 let choice = self.trials.choice(idx).unwrap_or_else(|| prepared.choice(run.scalars.rows));
-                let groups = workgroups(dispatch.grid, dispatch.kernel, choice.tile, &run.scalars, MOST_WORKGROUPS);
-                launch(&mut pass, prepared, choice, groups);
+                let cut = Cut::of(choice.tile, dispatch.grid);
+                let groups = workgroups(dispatch.grid, dispatch.kernel, cut, &run.scalars, MOST_WORKGROUPS);
+                launch(&mut pass, prepared, choice, self.program.first_item.as_ref(), groups);
             }
         }
-        self.is_encoded = true;
+        drop(pass);
+        (self.is_encoded, self.dispatches) = (true, Dispatches::Uncounted);
     }
 
-    /// The last dispatch of a run: a device that is lost half-way has not written the completion marker.
-    fn encode_marker(&mut self) {
-        let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let prepared = &self.program.completion.prepared;
-        launch(&mut pass, prepared, prepared.choice(1), [1, 1, 1]);
-        self.is_encoded = true;
+    /// The last dispatch of a submission: a device that is lost half-way, or drops it, has not counted it.
+    fn count_submission(&mut self) {
+        if self.dispatches == Dispatches::Uncounted {
+            self.program.completion.encode(&mut self.encoder);
+            self.dispatches = Dispatches::Counted;
+        }
     }
 
     async fn exchange(&mut self, run: &Run, command: usize, exchange: &Exchange) -> Result<(), Stop> {
@@ -229,10 +299,7 @@ impl<'a> Execution<'a> {
             let text = format!("command {command} needs {elements} combined values, but {} came", data.len());
             return Err(Fault::Unsupported(text).into());
         }
-        if !data.is_empty() {
-            self.program.uploads.write(self.gpu, &buffer, offset, &data).await?;
-        }
-        Ok(())
+        Ok(self.program.write_to(self.gpu, (&buffer, offset), &data).await?)
     }
 
     fn place(&self, view: View, run: &Run) -> Result<(wgpu::Buffer, u64, u64), Fault> {
@@ -281,6 +348,10 @@ impl<'a> Execution<'a> {
     }
 
     fn submit(&mut self) -> Submission {
+        self.count_submission();
+        if std::mem::take(&mut self.dispatches) == Dispatches::Counted {
+            self.program.completion.submitted();
+        }
         let encoder = std::mem::replace(&mut self.encoder, self.gpu.encoder());
         let submission = self.gpu.submit(encoder);
         self.is_encoded = false;
@@ -337,6 +408,18 @@ impl<'a> Execution<'a> {
     }
 }
 
+/// Dispatches that an encoder holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Dispatches {
+    /// None: a submission of copies alone is not counted.
+    #[default]
+    None,
+    /// Some, and nothing that counts their submission.
+    Uncounted,
+    /// Some, and behind them what counts their submission.
+    Counted,
+}
+
 /// A run whose commands are encoded.
 struct Started {
     start_ms: f64,
@@ -344,9 +427,9 @@ struct Started {
     n_dispatches: usize,
 }
 
-/// Compares the completion marker with the number of the run.
-fn check_marker(marker: Option<f32>, run_number: u32) -> Result<(), Fault> {
-    if marker.map(f32::to_bits) == Some(completion::marker(run_number).to_bits()) {
+/// Compares the completion marker with what it holds if the device has done all.
+fn check_marker(marker: Option<f32>, expected: f32) -> Result<(), Fault> {
+    if marker.map(f32::to_bits) == Some(expected.to_bits()) {
         return Ok(());
     }
     Err(Fault::Lost(UNFINISHED.into()))
@@ -363,6 +446,9 @@ fn tuning_ms(
 ) -> f64 {
     let Some(prepass) = program.passes.get_mut(&pass) else { return 0.0 };
     if !is_trying {
+        if prepass.has_parts() {
+            prepass.speed = Some(Work::of(&program.plan, pass, rows).weight() / compute_ms.max(1e-3));
+        }
         prepass.pace = Some((compute_ms / count_f64(n_dispatches.max(1)), rows));
         return 0.0;
     }
@@ -383,15 +469,6 @@ fn submission_length(pace: Option<(f64, u32)>, rows: u32) -> usize {
         // As a count: the largest that fits, found without a cast from f64.
         (1..=MOST).rev().find(|count| count_f64(*count) <= fitting).unwrap_or(1)
     })
-}
-
-fn launch(pass: &mut wgpu::ComputePass<'_>, prepared: &PreparedDispatch, choice: &TileChoice, groups: [u32; 3]) {
-    if groups.contains(&0) {
-        return;
-    }
-    pass.set_pipeline(&choice.pipeline);
-    pass.set_bind_group(0, &prepared.bind_group, &[]);
-    pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
 }
 
 fn count_f64(count: usize) -> f64 {

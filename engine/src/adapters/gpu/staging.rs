@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use super::super::Fault;
 use super::super::memory::{Ring, SMALL};
 use super::device::{Gpu, Submission};
+use super::prepared::Completion;
 
 /// A buffer that is mapped, or being mapped behind a submission.
 pub(super) struct StagingChunk {
@@ -95,8 +96,8 @@ impl Uploads {
     pub(super) async fn write(
         &mut self,
         gpu: &Gpu,
-        buffer: &wgpu::Buffer,
-        offset: u64,
+        completion: &mut Completion,
+        (buffer, offset): (&wgpu::Buffer, u64),
         data: &[f32],
     ) -> Result<(), Fault> {
         let bytes: &[u8] = bytemuck::cast_slice(data);
@@ -108,7 +109,7 @@ impl Uploads {
         let mut offset = offset;
         for part in bytes.chunks(usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX)) {
             let Some(mut chunk) = self.chunks.pop_front() else { break };
-            let sent = self.send(gpu, &mut chunk, buffer, offset, part).await;
+            let sent = self.send(gpu, completion, &mut chunk, (buffer, offset), part).await;
             self.chunks.push_back(chunk);
             sent?;
             offset += part.len() as u64;
@@ -119,9 +120,9 @@ impl Uploads {
     async fn send(
         &self,
         gpu: &Gpu,
+        completion: &mut Completion,
         chunk: &mut StagingChunk,
-        buffer: &wgpu::Buffer,
-        offset: u64,
+        (buffer, offset): (&wgpu::Buffer, u64),
         part: &[u8],
     ) -> Result<(), Fault> {
         chunk.mapped(gpu).await?;
@@ -131,7 +132,9 @@ impl Uploads {
         chunk.buffer.unmap();
         let mut encoder = gpu.encoder();
         encoder.copy_buffer_to_buffer(&chunk.buffer, 0, buffer, offset, bytes);
+        completion.encode(&mut encoder);
         let submission = gpu.submit(encoder);
+        completion.submitted();
         chunk.map(wgpu::MapMode::Write, self.chunk_bytes, submission);
         Ok(())
     }

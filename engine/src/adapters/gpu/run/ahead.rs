@@ -48,8 +48,8 @@ struct Open {
 struct RunResults {
     pass: Pass,
     rows: u32,
-    /// The number in its completion marker.
-    number: u32,
+    /// Its completion marker.
+    marker: f32,
     /// Results one after the other, then the completion marker.
     chunk: StagingChunk,
     lengths: Vec<u64>,
@@ -251,7 +251,7 @@ impl Ahead {
             return Ok(());
         };
         let mapped_ms = mailbox.now_ms();
-        let RunResults { pass, rows, number, chunk, lengths, .. } = results;
+        let RunResults { pass, rows, marker, chunk, lengths, .. } = results;
         let bytes = (lengths.iter().sum::<u64>() + 1) * F32_BYTES;
         let mut values = Vec::with_capacity(usize::try_from(bytes / F32_BYTES).unwrap_or_default());
         chunk.read(bytes, &mut values)?;
@@ -263,7 +263,7 @@ impl Ahead {
             read.push(result.to_vec());
             rest = after;
         }
-        check_marker(rest.first().copied(), number)?;
+        check_marker(rest.first().copied(), marker)?;
         let now_ms = mailbox.now_ms();
         let start_ms = results.start_ms.max(self.ended_ms);
         // A part of it, or all, was hidden behind the run before.
@@ -286,10 +286,9 @@ impl Ahead {
 pub(in crate::adapters::gpu) async fn begin(
     mut execution: Execution<'_>,
     run: &Run,
-    number: u32,
     weights: Writes,
 ) -> Result<Trials, Stop> {
-    let started = execution.start(run, number).await?;
+    let started = execution.start(run).await?;
     let Some(mut chunk) = execution.ahead.free.pop() else {
         return Err(Fault::Unsupported("too many runs are in flight".into()).into());
     };
@@ -309,7 +308,7 @@ pub(in crate::adapters::gpu) async fn begin(
         open.results = Some(RunResults {
             pass: run.pass,
             rows: run.scalars.rows,
-            number,
+            marker: execution.program.completion.expected(),
             chunk,
             lengths,
             start_ms: started.start_ms,

@@ -3,29 +3,26 @@
 //! Nothing is run for its time alone. When steps have settled, a training run takes another tile than usual for a few
 //! of its products, each in a submission of its own that is waited for. All tiles compute the same product, so the
 //! step is a step like any other; the last bits of sums may differ. What is decided stays, in memory and in a
-//! [`TileTable`] on disk, and a product that is in the table is never tried.
+//! [`Table`] on disk, and a product that is in the table is never tried.
 //!
 //! Products are distinguished by [`class`]: kernel and sizes, rounded up to powers of two. What has no decision runs with
 //! the tile that suits the kind of adapter.
 
 mod contest;
-#[cfg(test)]
-mod fuzz;
-mod table;
 
 use litemap::LiteMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::{Fault, Info, Kind, Run};
+use super::bindings::KernelPipeline;
+use super::cache::{self, Identity, Table};
 use super::device::Gpu;
-use super::grid::Cut;
-use super::pipelines::{KernelPipeline, Pipelines};
+use super::pipelines::{Pipelines, wanted};
 use crate::kernels::Tile;
 use crate::kernels::product::is_of_halves;
 use crate::plan::{Command, Dispatch, Grid, Pass, Plan, Word};
 use contest::{Contest, Heat};
-use table::TileTable;
 
 /// Environment variable: `off`, `on`, or a folder for the tables; see [`Tuning`].
 pub const TUNING_VARIABLE: &str = "MANYHANDS_TUNING";
@@ -56,6 +53,14 @@ impl Tuning {
             Some("off") => Self::Off,
             Some("on") => Self::On,
             _ => Self::In(value.into()),
+        }
+    }
+
+    /// The folder of tables.
+    fn folder(&self) -> Option<PathBuf> {
+        match self {
+            Self::In(folder) => Some(folder.clone()),
+            Self::Off | Self::Gpus | Self::On => cache::user_folder("tiles"),
         }
     }
 
@@ -132,7 +137,7 @@ impl Trials {
 /// An adapter's tiles, chosen and on trial.
 pub(in crate::adapters::gpu) struct Tuner {
     /// `None` where nothing is to be found out.
-    table: Option<TileTable>,
+    table: Option<Table<Tile>>,
     contests: LiteMap<String, Contest>,
     /// Size of the last training runs, and how many of them there were in a row.
     steady: (u32, u32),
@@ -148,7 +153,7 @@ impl Tuner {
     /// With what was found out before, if this adapter is to be tuned.
     pub(in crate::adapters::gpu) fn open(info: &Info, gpu: &Gpu, tuning: &Tuning) -> Self {
         let is_on = CAN_TUNE && tuning.is_for(info.kind);
-        let table = is_on.then(|| TileTable::open(info, gpu.checks, tuning));
+        let table = is_on.then(|| Table::open(Identity::new(info, gpu.checks), tuning.folder()));
         Self {
             table,
             contests: LiteMap::new(),
@@ -167,7 +172,7 @@ impl Tuner {
 
     /// The tile that was found best for a dispatch in runs of a size.
     pub(in crate::adapters::gpu) fn decided(&self, gpu: &Gpu, dispatch: &Dispatch, size: u32) -> Option<Tile> {
-        let decided = self.table.as_ref()?.get(&class(dispatch, size)?);
+        let decided = self.table.as_ref()?.get(&class(dispatch, size)?).copied();
         decided.filter(|tile| is_able(gpu, *tile, dispatch))
     }
 
@@ -181,7 +186,7 @@ impl Tuner {
         &mut self,
         gpu: &Gpu,
         pipelines: &mut Pipelines,
-        plan: &Plan,
+        (plan, capacity): (&Plan, u32),
         run: &Run,
         now_ms: impl Fn() -> f64,
     ) -> Result<Trials, Fault> {
@@ -204,7 +209,7 @@ impl Tuner {
             }
             n_cold += u32::from(heat == Heat::Cold);
             let begin_ms = now_ms();
-            if let Some(choice) = self.make(gpu, pipelines, dispatch, &class, tile).await? {
+            if let Some(choice) = self.make(gpu, pipelines, dispatch, &class, (tile, capacity)).await? {
                 let made_ms = now_ms() - begin_ms;
                 trials.0.insert(idx, TileTrial { class, choice, heat, made_ms, ms: None });
             }
@@ -270,10 +275,9 @@ impl Tuner {
         pipelines: &mut Pipelines,
         dispatch: &Dispatch,
         class: &str,
-        tile: Tile,
+        (tile, capacity): (Tile, u32),
     ) -> Result<Option<TileChoice>, Fault> {
-        let cut = Cut::of(tile, dispatch.grid);
-        match pipelines.get(gpu, dispatch.kernel, &dispatch.constants, cut).await {
+        match pipelines.right(gpu, wanted(gpu, dispatch, tile, capacity)).await {
             Ok(KernelPipeline { pipeline, .. }) => Ok(Some(TileChoice { tile, pipeline })),
             Err(Fault::Unsupported(text)) => {
                 log::debug!("{tile:?} is left out: {text}");
@@ -300,7 +304,7 @@ impl Tuner {
 }
 
 /// Whether a device can compute a dispatch with a tile.
-fn is_able(gpu: &Gpu, tile: Tile, dispatch: &Dispatch) -> bool {
+pub(in crate::adapters::gpu) fn is_able(gpu: &Gpu, tile: Tile, dispatch: &Dispatch) -> bool {
     gpu.is_able(tile) && tile.is_able(dispatch.grid, &dispatch.constants)
 }
 

@@ -1,0 +1,25 @@
+//! Choices of a device that no plan makes.
+
+use super::cache::Cache;
+use super::tuning::Tuning;
+
+/// Choices of a device that no plan makes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Choice of the tiles of products.
+    pub tuning: Tuning,
+    /// Place of compiled pipelines and of verdicts on them.
+    pub cache: Cache,
+    /// Milliseconds that a dispatch should take at most; longer ones run in parts. `None`: as suits the kind of adapter.
+    pub dispatch_ms: Option<f64>,
+    /// Number of a submission that the device leaves out and reports as done, counted from 1: an error of a driver, for tests.
+    #[doc(hidden)]
+    pub left_out: Option<u64>,
+}
+
+impl Options {
+    /// As the environment variables say; see [`Tuning`] and [`Cache`].
+    pub fn from_environment() -> Self {
+        Self { tuning: Tuning::from_environment(), cache: Cache::from_environment(), ..Self::default() }
+    }
+}
