@@ -6,9 +6,9 @@ use super::{
     Embedding, Entry, Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D, GlobalAveragePooling2D,
     GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, GroupQueryAttention, Gru, LayerNormalization,
     LayerScale, LeakyRelu, Lstm, Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, MultiHeadAttention, Multiply,
-    Normalization, Permute, PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, ReversibleEmbedding, RmsNormalization,
-    RotaryEmbedding, SeparableConv2D, Sigmoid, SimpleRnn, SinePositionEncoding, Softmax, SpatialDropout2D,
-    StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
+    Normalization, Permute, PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, ReversibleEmbedding,
+    RmsNormalization, RotaryEmbedding, SeparableConv2D, Sigmoid, SimpleRnn, SinePositionEncoding, Softmax,
+    SpatialDropout2D, StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
 };
 
 manyhands_engine::table_of_kinds! {

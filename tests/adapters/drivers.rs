@@ -323,7 +323,9 @@ fn no_kernel_is_called_wrong_by_a_driver_that_is_right() {
         let (right, untried) = (of(|it| *it == Verdict::Right), of(|it| *it == Verdict::Untried));
         println!("on {} ({}): {} right in {ms:.0} ms with compiling", info.name, info.backend, right.len());
         assert!(right.len() >= kernels::all().count(), "{}", right.len());
-        assert!(untried.iter().all(|name| name.contains("mutant")), "{untried:?}");
+        // Other tests load kernels of their own, which have no cases.
+        let is_of_a_test = |name: &&String| name.contains("mutant") || name.starts_with("test.");
+        assert!(untried.iter().all(is_of_a_test), "{untried:?}");
     }
 }
 

@@ -7,8 +7,8 @@ use manyhands::layers::{Dense, Embedding, Gru};
 use manyhands::presets::{self, Size};
 use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential};
 use manyhands_engine::kernels::{
-    Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, embedding, pooling, recurrent, reduce,
-    softmax_cross_entropy,
+    Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, embedding, pooling, recurrent,
+    recurrent_scan, reduce, softmax_cross_entropy,
 };
 use ndarray::ArrayD;
 
@@ -48,6 +48,7 @@ pub static KERNELS: Families = &[
     embedding::KERNELS,
     pooling::KERNELS,
     recurrent::KERNELS,
+    recurrent_scan::KERNELS,
     reduce::KERNELS,
     softmax_cross_entropy::KERNELS,
 ];

@@ -215,7 +215,12 @@ fn unscale_cases() -> Vec<Case> {
 }
 
 fn values_cases() -> Vec<Case> {
-    elementwise_cases(0.7, |case| case)
+    let mut cases = elementwise_cases(0.7, |case| case);
+    let mut outside = cases[1].clone();
+    outside.label = "all outside".into();
+    outside.outputs = vec![InputFill::Values(vec![-3.0; 63])];
+    cases.push(outside);
+    cases
 }
 
 fn norm_cases() -> Vec<Case> {
