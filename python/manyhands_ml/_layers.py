@@ -207,7 +207,7 @@ _OF_ATTENTION = {
 }
 
 #: Classes of layers of attention, to whose calls `use_causal_mask` and masks of the sequences belong.
-ATTENTIONS = ("MultiHeadAttention", "GroupedQueryAttention")
+ATTENTIONS = ("MultiHeadAttention", "GroupQueryAttention")
 
 
 #: What layers of Keras are here, by class.
@@ -290,8 +290,7 @@ LAYERS: dict[str, Row] = {
         make=_last_axis,
         looks_at=("axis",),
     ),
-    # Keras' name of the class of `keras.layers.GroupQueryAttention`.
-    "GroupedQueryAttention": Row(
+    "GroupQueryAttention": Row(
         "GroupQueryAttention",
         take=_words("head_dim num_query_heads num_key_value_heads dropout use_bias"),
         need={"use_gate": False, "sliding_window": None},
@@ -372,7 +371,7 @@ LAYERS: dict[str, Row] = {
 MASKS = frozenset(
     _words(
         "Activation Add Average BatchNormalization Bidirectional Concatenate Dense Dropout ELU GRU GaussianDropout GaussianNoise "
-        "GlobalAveragePooling1D GroupNormalization GroupedQueryAttention Identity LSTM LayerNormalization LeakyReLU Masking "
+        "GlobalAveragePooling1D GroupNormalization GroupQueryAttention Identity LSTM LayerNormalization LeakyReLU Masking "
         "MultiHeadAttention Normalization PReLU ReLU Rescaling SimpleRNN SpatialDropout1D Subtract"
     )
 )

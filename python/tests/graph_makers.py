@@ -184,7 +184,7 @@ MAKERS: dict[str, list[Maker]] = {
     "GroupNormalization": [
         Maker("any", lambda d: _layer("GroupNormalization", f"groups={d.pick([1, 2, -1])}", d.maybe(0.3, "epsilon=0.01")))
     ],
-    "GroupedQueryAttention": [Maker("sequence", _grouped_attention, (1, 1), how) for how in ("itself", "causal")],
+    "GroupQueryAttention": [Maker("sequence", _grouped_attention, (1, 1), how) for how in ("itself", "causal")],
     "Identity": [Maker("any", _plain("Identity"))],
     "LSTM": [Maker("sequence", _recurrent("LSTM", "unit_forget_bias=False"))],
     "LayerNormalization": [
@@ -210,6 +210,7 @@ MAKERS: dict[str, list[Maker]] = {
     ],
     "PReLU": [Maker("any", _plain("PReLU")), Maker("picture", _plain("PReLU", "shared_axes=[1, 2]"))],
     "Permute": [Maker("sequence", _plain("Permute", "(2, 1)")), Maker("picture", _plain("Permute", "(3, 1, 2)", "(2, 1, 3)"))],
+    "ReversibleEmbedding": [Maker("indices", lambda d: _layer("ReversibleEmbedding", "7", str(d.pick([4, 6]))))],
     "RMSNormalization": [
         Maker("any", _plain("RMSNormalization", "", "epsilon=0.01")),
         Maker("picture", _plain("RMSNormalization", "axis=[2, 3]")),

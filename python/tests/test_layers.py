@@ -135,7 +135,7 @@ TRIED: dict[str, list[tuple[list[tuple[int, ...]], Callable[[], Any]]]] = {
         ([IMAGE], lambda: layers.GroupNormalization(groups=3)),
         ([IMAGE], lambda: layers.GroupNormalization(groups=1, epsilon=0.1, center=False)),
     ],
-    "GroupedQueryAttention": [
+    "GroupQueryAttention": [
         ([SEQUENCE], lambda: _to_itself(layers.GroupQueryAttention(3, 4, 2))),
         ([MASKED], lambda: _to_itself(layers.GroupQueryAttention(3, 4, 2), use_causal_mask=True)),
         ([SEQUENCE], lambda: _to_itself(layers.GroupQueryAttention(2, 3, 1, dropout=0.2, use_bias=False))),

@@ -2,6 +2,7 @@
 //!
 //! Sums of more than 512 terms are cut, by the sizes of the processor's caches.
 
+#[cfg(not(target_arch = "wasm32"))]
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 // In the page the CPU is one adapter of several, and bytes count: `ndarray` brings a product with it.
@@ -54,6 +55,7 @@ pub(super) fn general_mat_mul(
     }
 }
 
+#[cfg(not(target_arch = "wasm32"))]
 fn strides(all: &[isize]) -> [isize; 2] {
     [all[0], all[1]]
 }
