@@ -1,7 +1,7 @@
 //! GGUF files: the format of llama.cpp, of which versions 2 and 3 are read.
 //!
-//! Crates that read GGUF were looked at in November 2026. `candle-core` brings an engine for tensors of its own, `gguf` and `gguf-rs-lib`
-//! take memory by the counts of the file, and none names what it refuses.
+//! Crates that read GGUF were looked at in November 2026: `candle-core` brings an engine for tensors of its own, `gguf-rs-lib` 0.3 takes
+//! memory by the counts of the file.
 //!
 //! **Source**: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
