@@ -43,6 +43,22 @@ macro_rules! builders {
             self
         }
     };
+    (@ causal) => {
+        /// No position sees a later one.
+        #[must_use]
+        pub fn causal(mut self) -> Self {
+            self.use_causal_mask = true;
+            self
+        }
+    };
+    (@ dropout) => {
+        /// Drops a part of the probabilities in training.
+        #[must_use]
+        pub fn dropout(mut self, rate: f32) -> Self {
+            self.dropout = rate;
+            self
+        }
+    };
     (@ kernel_initializer) => {
         /// Sets the initial values of the kernel.
         #[must_use]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::attention::Attention;
+use super::builders::builders;
 use super::{Built, Initializer, Layer, MaskUse, Problem, to_config, yes};
 use crate::names;
 use crate::onnx::Form;
@@ -77,19 +78,7 @@ impl GroupQueryAttention {
         }
     }
 
-    /// No position sees a later one.
-    #[must_use]
-    pub fn causal(mut self) -> Self {
-        self.use_causal_mask = true;
-        self
-    }
-
-    /// Drops a part of the probabilities in training.
-    #[must_use]
-    pub fn dropout(mut self, rate: f32) -> Self {
-        self.dropout = rate;
-        self
-    }
+    builders!(causal, dropout);
 
     /// Leaves the biases out.
     #[must_use]

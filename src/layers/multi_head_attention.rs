@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::attention::Attention;
+use super::builders::builders;
 use super::{Built, Initializer, Layer, MaskUse, Problem, to_config, yes};
 use crate::names;
 use crate::onnx::Form;
@@ -84,24 +85,12 @@ impl MultiHeadAttention {
         }
     }
 
-    /// No position sees a later one.
-    #[must_use]
-    pub fn causal(mut self) -> Self {
-        self.use_causal_mask = true;
-        self
-    }
+    builders!(causal, dropout);
 
     /// Sets the numbers of a value.
     #[must_use]
     pub fn value_dim(mut self, value_dim: usize) -> Self {
         self.value_dim = Some(value_dim);
-        self
-    }
-
-    /// Drops a part of the probabilities in training.
-    #[must_use]
-    pub fn dropout(mut self, rate: f32) -> Self {
-        self.dropout = rate;
         self
     }
 
