@@ -128,6 +128,17 @@ pub enum PredictedModel {
 }
 
 impl PredictedModel {
+    /// Name of the preset; none for the network of the run.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Here => None,
+            Self::Mlp => Some("mlp"),
+            Self::Cnn6 => Some("cnn6"),
+            Self::Vgg => Some("vgg"),
+            Self::DigitsCnn => Some("digits_cnn"),
+        }
+    }
+
     /// The model, in the preset's own size. `here` builds that of the run.
     ///
     /// # Errors
@@ -164,8 +175,8 @@ pub struct Described {
 
 impl From<Described> for RigConfig {
     fn from(rig: Described) -> Self {
-        let Described { batch_size, host, adapters, .. } = rig;
-        Self { batch_size, host, adapters, ..Self::default() }
+        let Described { batch_size, preset, host, adapters } = rig;
+        Self { batch_size, preset: preset.name().map(str::to_owned), host, adapters, ..Self::default() }
     }
 }
 
@@ -186,6 +197,7 @@ mod tests {
         let no_run = || Err(Error::setting("the run", "is not there", "start it"));
         for name in ["mlp", "cnn6", "vgg", "digits_cnn"] {
             let preset: PredictedModel = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(preset.name(), Some(name));
             let built = preset.build(no_run).unwrap();
             assert_eq!(built.config(), presets::find(name).unwrap().build(0).unwrap().config());
         }
