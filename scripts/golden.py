@@ -144,6 +144,20 @@ class Attending(layers.Layer):
         return output[0] if scores else output
 
 
+class DotProductAttention(layers.Layer):
+    """The function of Keras, which heads of keys are repeated for."""
+
+    def __init__(self, use_causal_mask=False):
+        super().__init__()
+        self.causal = use_causal_mask
+
+    def call(self, inputs):
+        query, key, value, *masks = inputs
+        key, value = (keras.ops.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
+        mask = keras.ops.broadcast_to(masks[0][:, None, None, :] > 0.5, (len(query), 1, query.shape[1], key.shape[1])) if masks else None
+        return keras.ops.dot_product_attention(query, key, value, mask=mask, is_causal=self.causal, flash_attention=False)
+
+
 class PositionEmbedding(layers.Layer):
     """That of KerasHub."""
 
@@ -696,6 +710,14 @@ def attention_file():
     grouped("attention_cross_both_masked", [(3, 5, 4), (3, 3, 4)], [ragged, keys], head_dim=3)
     grouped("attention_keys_and_values", [(2, 4, 4), (2, 6, 4), (2, 6, 5)], heads=(2, 2), head_dim=3)
     grouped("attention_long", [(1, 70, 4)], causal=True, head_dim=8)
+    for name, shapes, masks, causal in (
+        ("", [(2, 5, 3, 4)] * 3, [], False),
+        ("_causal_grouped", [(2, 5, 6, 2), (2, 5, 2, 2), (2, 5, 2, 2)], [], True),
+        ("_keys_masked", [(3, 4, 2, 3), (3, 3, 1, 3), (3, 3, 1, 3)], [keys], False),
+        ("_long", [(1, 70, 2, 8), (1, 70, 1, 8), (1, 70, 1, 8)], [], True),
+    ):
+        config = {"use_causal_mask": causal}
+        layer_case(file, f"dot_product_attention{name}", DotProductAttention(**config), [*shapes, *map(np.array, masks)], config)
     for shape, length in (((2, 5, 4), 5), ((3, 4, 7), 9), ((2, 1, 3), 1)):
         name = f"position_embedding_{shape[1]}_of_{length}"
         layer_case(file, name, PositionEmbedding(length), [shape], {"sequence_length": length})

@@ -384,7 +384,7 @@ STATISTICS = frozenset({"moving_mean", "moving_variance", "mean", "variance", "c
 
 #: Layers of this package that are no layers in Keras, but functions, as `Activation("gelu")`, or at work within it.
 FUNCTIONS = frozenset(
-    {"ComputeMask", "GELU", "PositionEmbedding", "RotaryEmbedding", "Sigmoid", "SinePositionEncoding", "Tanh"}
+    {"ComputeMask", "DotProductAttention", "GELU", "PositionEmbedding", "RotaryEmbedding", "Sigmoid", "SinePositionEncoding", "Tanh"}
 )
 
 

@@ -98,6 +98,8 @@ CASES: list[Case] = [
         {"head_dim": 2, "num_query_heads": 3, "num_key_value_heads": 1, "use_causal_mask": True, "use_bias": False, "dropout": 0.1},
         [SEQUENCE, (5, 4), (7,), (5,)],
     ),
+    ("DotProductAttention", {"use_causal_mask": True}, [(5, 4, 3), (5, 2, 3), (5, 2, 3)]),
+    ("DotProductAttention", {}, [(5, 2, 3), (4, 2, 3), (4, 2, 1), (4,)]),
     *[("GRU", settings, [SEQUENCE]) for settings in RECURRENT],
     ("GRU", {"units": 3, "recurrent_activation": "hard_sigmoid"}, [SEQUENCE, MASK]),
     ("GRU", {"units": 3, "return_sequences": True, "zero_output_for_mask": True, "use_bias": False}, [SEQUENCE, MASK]),

@@ -1,17 +1,12 @@
-//! Attention as its layers record it: projections, heads, the product that makes the output.
+//! Attention with projections: what its layers record before and behind the heads, and the product that makes the output.
 
+use super::attention_heads::AttentionHeads;
 use super::dense::{Linear, linear_onnx};
-use super::dropout::check_rate;
 use super::gradient_sums::sum_columns;
-use super::mask::counts_onnx;
 use super::{Built, Initializer, Parameter, Problem, as_built};
-use crate::kernels::{Kernel, attention as kernel, whole};
-use crate::onnx::{Attribute, Form, Order, Value as Written};
-use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
+use crate::onnx::{Form, Order, Value as Written};
+use crate::plan::{Length, Recorder};
 use crate::shape::{Shape, elements};
-
-/// Pairs of heads, queries and keys of a row: the random numbers of dropped probabilities are counted in 32 bits.
-const MOST_PAIRS: usize = 1 << 31;
 
 /// Settings that the layers of attention have in common.
 pub(super) struct Attention {
@@ -55,10 +50,7 @@ impl Projection {
 
 /// Sizes and inputs of a layer that was built.
 struct BuiltAttention {
-    queries: usize,
-    keys: usize,
-    query_mask: Option<usize>,
-    key_mask: Option<usize>,
+    heads: AttentionHeads,
     projections: [Projection; 3],
     output: usize,
 }
@@ -109,11 +101,22 @@ impl Attention {
             },
         ];
         let output = self.output.unwrap_or(sequences[0].last());
-        Ok(BuiltAttention { queries, keys, query_mask, key_mask, projections, output })
+        let heads = AttentionHeads {
+            heads: self.heads,
+            key_heads: self.key_heads,
+            queries,
+            keys,
+            dim: self.dim,
+            value_dim: self.value_dim,
+            query_mask,
+            key_mask,
+            dropout: self.dropout,
+            is_causal: self.is_causal,
+        };
+        Ok(BuiltAttention { heads, projections, output })
     }
 
     fn check(&self, sizes: &BuiltAttention) -> Result<(), Problem> {
-        check_rate(self.dropout)?;
         if [self.heads, self.dim, self.value_dim, sizes.output].contains(&0) {
             return Err(Problem::new(
                 format!(
@@ -124,17 +127,7 @@ impl Attention {
                 format!("set {}; 8 heads of an eighth of the features each are usual", self.sizes_by),
             ));
         }
-        let pairs = elements(&[self.heads, sizes.queries, sizes.keys]);
-        if pairs > MOST_PAIRS {
-            return Err(Problem::new(
-                format!(
-                    "needs at most {MOST_PAIRS} pairs of heads, queries and keys a row, but got {} × {} × {}",
-                    self.heads, sizes.queries, sizes.keys
-                ),
-                "use shorter sequences, or fewer heads",
-            ));
-        }
-        Ok(())
+        sizes.heads.check()
     }
 
     /// Sizes of the layer that records.
@@ -150,58 +143,8 @@ impl Attention {
     }
 
     /// The product that makes the output.
-    fn output_linear(&self, sizes: &BuiltAttention) -> Linear {
-        Linear { positions: sizes.queries, inputs: self.heads * self.value_dim, units: sizes.output }
-    }
-
-    /// Factor of the products of queries and keys.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        reason = "a factor, which Keras rounds, too"
-    )]
-    fn scale(&self) -> f32 {
-        (1.0 / (self.dim as f64).sqrt()) as f32
-    }
-
-    fn params(&self, rec: &Recorder<'_>, sizes: &BuiltAttention) -> kernel::Record {
-        kernel::Record {
-            rows: Word::Rows(1),
-            heads: whole(self.heads),
-            key_heads: whole(self.key_heads),
-            queries: whole(sizes.queries),
-            keys: whole(sizes.keys),
-            dim: whole(self.dim),
-            value_dim: whole(self.value_dim),
-            scale: Word::F32(self.scale()),
-            first_row: Word::FirstRow,
-            seed: Word::Seed,
-            step: Word::Step,
-            node: whole(rec.node_idx()),
-            rate: Word::F32(self.dropout),
-        }
-    }
-
-    fn dispatch(
-        &self,
-        rec: &mut Recorder<'_>,
-        kernel: &'static Kernel,
-        sizes: &BuiltAttention,
-        inputs: &[View],
-        (outputs, grid): (&[View], Grid),
-    ) {
-        let (params, is_training) = (self.params(rec, sizes), rec.is_training());
-        let set = [
-            ("CAUSAL", self.is_causal),
-            ("QUERY_MASKED", sizes.query_mask.is_some()),
-            ("KEY_MASKED", sizes.key_mask.is_some()),
-            // Keras' own softmax, which it takes where probabilities are dropped, gives 0.
-            ("UNIFORM", self.dropout == 0.0 && sizes.query_mask.or(sizes.key_mask).is_some()),
-            ("DROPS", is_training && self.dropout > 0.0),
-        ];
-        let dispatch = rec.dispatch(kernel, params, inputs, outputs, grid);
-        let known = set.into_iter().filter(|(name, is)| *is && kernel.constants.contains(name));
-        dispatch.constants.extend(known.map(|(name, _)| (name, 1.0)));
+    fn output_linear(sizes: &BuiltAttention) -> Linear {
+        Linear { positions: sizes.heads.queries, inputs: sizes.heads.values(), units: sizes.output }
     }
 }
 
@@ -214,39 +157,6 @@ impl Attention {
         let bias = self.use_bias.then(|| form.tensor_of(it.bias, &[it.units()]));
         let y = linear_onnx(form, (&x, shape.rank()), &w, bias.as_ref());
         form.reshape(&y, &[shape.positions(), it.heads, it.dim])
-    }
-
-    /// Writes products of rows of each query with what its head of keys has: `[batch, heads, rows, inner]` by `[batch,
-    /// key_heads, inner, columns]`. Queries of heads that share keys stand one behind the other.
-    fn products_onnx(&self, form: &mut Form<'_>, a: Written, b: &Written, sizes: [usize; 3]) -> Written {
-        let [rows, inner, columns] = sizes;
-        if self.heads == self.key_heads {
-            return form.op("MatMul", &[&a, b], &[]);
-        }
-        let group = self.heads / self.key_heads;
-        let a = form.reshape(&a, &[self.key_heads, group * rows, inner]);
-        let y = form.op("MatMul", &[&a, b], &[]);
-        form.reshape(&y, &[self.heads, rows, columns])
-    }
-
-    /// Writes which keys a query sees, `[batch or 1, 1, queries or 1, keys or 1]`, unless it sees all.
-    fn seen_onnx(&self, form: &mut Form<'_>, sizes: &BuiltAttention) -> Option<Written> {
-        let mut all = Vec::new();
-        if self.is_causal {
-            let [at, key] = [sizes.queries, sizes.keys].map(|count| {
-                #[allow(clippy::cast_precision_loss, reason = "positions are far below 2^24")]
-                (0..count).map(|at| at as f32).collect::<Vec<f32>>()
-            });
-            let (at, key) = (form.floats(&[at.len(), 1], &at), form.floats(&[1, key.len()], &key));
-            all.push(form.op("GreaterOrEqual", &[&at, &key], &[]));
-        }
-        for (mask, axes) in [(sizes.key_mask, [1, 2]), (sizes.query_mask, [1, 3])] {
-            let Some(mask) = mask else { continue };
-            let mask = form.input(mask);
-            let mask = form.unsqueeze(&mask, &axes);
-            all.push(counts_onnx(form, &mask));
-        }
-        all.into_iter().reduce(|all, next| form.op("And", &[&all, &next], &[]))
     }
 }
 
@@ -270,7 +180,7 @@ impl Attention {
         }
         let names = ["attention_output_kernel", "attention_output_bias"];
         add(names, vec![self.heads, self.value_dim, sizes.output], 2);
-        Ok(Built { output: Shape::new([sizes.queries, sizes.output]), parameters, statistics: Vec::new() })
+        Ok(Built { output: Shape::new([sizes.heads.queries, sizes.output]), parameters, statistics: Vec::new() })
     }
 
     /// Records the forward pass.
@@ -287,47 +197,32 @@ impl Attention {
             rec.keep(name, y);
             y
         });
-        let (values, queries) = (self.heads * self.value_dim, sizes.queries);
-        let y = rec.scratch("attended", Length::per_row(queries * values));
-        let lse = rec.scratch("log_sums", Length::per_row(queries * self.heads));
+        let y = rec.scratch("attended", Length::per_row(sizes.heads.queries * sizes.heads.values()));
         rec.keep("attended", y);
-        rec.keep("log_sums", lse);
-        // What is not read may be any buffer that is not written.
-        let mask = |rec: &Recorder<'_>, mask: Option<usize>| mask.map_or(q, |mask| rec.input(mask));
-        let inputs = [q, k, v, mask(rec, sizes.key_mask), mask(rec, sizes.query_mask)];
-        let grid = self.params(rec, &sizes).forward_grid();
-        self.dispatch(rec, &kernel::FORWARD, &sizes, &inputs, (&[y, lse], grid));
+        sizes.heads.forward(rec, [q, k, v], y);
         let w = rec.parameter("attention_output_kernel");
         let bias = self.use_bias.then(|| rec.parameter("attention_output_bias"));
         let output = rec.output();
-        self.output_linear(&sizes).forward(rec, [y, w], bias, output);
+        Self::output_linear(&sizes).forward(rec, [y, w], bias, output);
     }
 
     /// Records the backward pass.
     pub(super) fn backward(&self, rec: &mut Recorder<'_>) {
         let sizes = self.recorded(rec);
-        let [q, k, v, y, lse] = ["queries", "keys", "values", "attended", "log_sums"].map(|what| rec.kept(what));
+        let [q, k, v, y] = ["queries", "keys", "values", "attended"].map(|what| rec.kept(what));
         let dz = rec.output_gradient();
-        let output = self.output_linear(&sizes);
+        let output = Self::output_linear(&sizes);
         if self.use_bias {
-            sum_columns(rec, dz, sizes.queries, sizes.output, "attention_output_bias");
+            sum_columns(rec, dz, sizes.heads.queries, sizes.output, "attention_output_bias");
         }
         output.backward_weights(rec, [y, dz], "attention_output_kernel");
         let dy = rec.scratch("attended_gradient", y.len);
         let w = rec.parameter("attention_output_kernel");
         output.backward_input(rec, [dz, w], dy);
-        let statistics = rec.scratch("statistics", Length::per_row(2 * sizes.queries * self.heads));
-        let grid = Grid::Elements(length_word(lse.len));
-        self.dispatch(rec, &kernel::BACKWARD_SUMS, &sizes, &[y, dy, lse], (&[statistics], grid));
-        let mask = sizes.key_mask.map_or(q, |mask| rec.input(mask));
-        let inputs = [q, k, v, mask, dy, statistics];
-        let [d_q, d_k, d_v] = [("query_gradient", q), ("key_gradient", k), ("value_gradient", v)]
+        let gradients = [("query_gradient", q), ("key_gradient", k), ("value_gradient", v)]
             .map(|(what, like)| rec.scratch(what, like.len));
-        let grid = self.params(rec, &sizes).backward_queries_grid();
-        self.dispatch(rec, &kernel::BACKWARD_QUERIES, &sizes, &inputs, (&[d_q], grid));
-        let grid = self.params(rec, &sizes).backward_keys_grid();
-        self.dispatch(rec, &kernel::BACKWARD_KEYS, &sizes, &inputs, (&[d_k, d_v], grid));
-        for (it, d) in sizes.projections.iter().zip([d_q, d_k, d_v]) {
+        sizes.heads.backward(rec, [q, k, v, y], dy, gradients);
+        for (it, d) in sizes.projections.iter().zip(gradients) {
             let linear = Self::linear(rec, it);
             if self.use_bias {
                 sum_columns(rec, d, linear.positions, linear.units, it.bias);
@@ -345,27 +240,10 @@ impl Attention {
     pub(super) fn onnx(&self, form: &mut Form<'_>) {
         let inputs: Vec<Shape> = (0..form.n_inputs()).map(|i| form.input_shape(i).clone()).collect();
         let sizes = as_built(self.sizes(&inputs));
-        let [q, k, v] = sizes.projections.each_ref().map(|it| self.projection_onnx(form, it));
-        let q = form.transpose(&q, [0, 2, 1, 3]);
-        let k = form.transpose(&k, [0, 2, 3, 1]);
-        let v = form.transpose(&v, [0, 2, 1, 3]);
-        let scores = self.products_onnx(form, q, &k, [sizes.queries, self.dim, sizes.keys]);
-        let mut scores = form.op_with("Mul", &scores, self.scale());
-        let seen = self.seen_onnx(form, &sizes);
-        if let Some(seen) = &seen {
-            // Where no key is seen, all are alike.
-            let unseen = form.scalar(-1e30);
-            scores = form.op("Where", &[seen, &scores, &unseen], &[]);
-        }
-        let mut p = form.op("Softmax", &[&scores], &[("axis", Attribute::Int(-1))]);
-        if let Some(seen) = seen.filter(|_| self.dropout > 0.0) {
-            let zero = form.scalar(0.0);
-            p = form.op("Where", &[&seen, &p, &zero], &[]);
-        }
-        let y = self.products_onnx(form, p, &v, [sizes.queries, sizes.keys, self.value_dim]);
-        let y = form.transpose(&y, [0, 2, 1, 3]);
-        let values = self.heads * self.value_dim;
-        let y = form.reshape(&y, &[sizes.queries, values]);
+        let projected = sizes.projections.each_ref().map(|it| self.projection_onnx(form, it));
+        let y = sizes.heads.onnx(form, projected);
+        let values = sizes.heads.values();
+        let y = form.reshape(&y, &[sizes.heads.queries, values]);
         let w = form.tensor_of("attention_output_kernel", &[values, sizes.output]);
         let bias = self.use_bias.then(|| form.tensor("attention_output_bias"));
         let y = linear_onnx(form, (&y, 2), &w, bias.as_ref());

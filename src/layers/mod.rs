@@ -11,6 +11,7 @@
 
 mod activation;
 mod attention;
+mod attention_heads;
 mod axes;
 mod batch_norm;
 mod bidirectional;
@@ -21,6 +22,7 @@ mod conv2d;
 mod conv2d_transpose;
 mod dense;
 mod depthwise_conv2d;
+mod dot_product_attention;
 mod dropout;
 mod embedding;
 mod flatten;
@@ -83,6 +85,7 @@ pub use conv2d::Conv2D;
 pub use conv2d_transpose::Conv2DTranspose;
 pub use dense::Dense;
 pub use depthwise_conv2d::DepthwiseConv2D;
+pub use dot_product_attention::DotProductAttention;
 pub use dropout::{Dropout, SpatialDropout2D, StochasticDepth};
 pub use embedding::Embedding;
 pub use flatten::Flatten;
@@ -266,6 +269,12 @@ fn bias(use_bias: bool, units: usize) -> Option<Parameter> {
 /// Default of settings that are on unless switched off.
 fn yes() -> bool {
     true
+}
+
+/// Whether a setting has that default.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// Whether a number that is 0 unless set is left out of a file.

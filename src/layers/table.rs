@@ -2,13 +2,14 @@
 
 use super::{
     ActivationLayer, Add, Average, AveragePooling1D, AveragePooling2D, BatchNormalization, Bidirectional, ComputeMask,
-    Concatenate, Conv1D, Conv2D, Conv2DTranspose, Cropping1D, Cropping2D, Dense, DepthwiseConv2D, Dropout, Elu,
-    Embedding, Entry, Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D, GlobalAveragePooling2D,
-    GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, GroupQueryAttention, Gru, LayerNormalization,
-    LayerScale, LeakyRelu, Lstm, Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum, MultiHeadAttention, Multiply,
-    Normalization, Permute, PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling, Reshape, ReversibleEmbedding,
-    RmsNormalization, RotaryEmbedding, SeparableConv2D, Sigmoid, SimpleRnn, SinePositionEncoding, Softmax,
-    SpatialDropout2D, StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D, ZeroPadding1D, ZeroPadding2D, entry,
+    Concatenate, Conv1D, Conv2D, Conv2DTranspose, Cropping1D, Cropping2D, Dense, DepthwiseConv2D, DotProductAttention,
+    Dropout, Elu, Embedding, Entry, Flatten, GaussianDropout, GaussianNoise, Gelu, GlobalAveragePooling1D,
+    GlobalAveragePooling2D, GlobalMaxPooling1D, GlobalMaxPooling2D, GroupNormalization, GroupQueryAttention, Gru,
+    LayerNormalization, LayerScale, LeakyRelu, Lstm, Masking, MaxPooling1D, MaxPooling2D, Maximum, Minimum,
+    MultiHeadAttention, Multiply, Normalization, Permute, PositionEmbedding, Prelu, Relu, RepeatVector, Rescaling,
+    Reshape, ReversibleEmbedding, RmsNormalization, RotaryEmbedding, SeparableConv2D, Sigmoid, SimpleRnn,
+    SinePositionEncoding, Softmax, SpatialDropout2D, StochasticDepth, Subtract, Tanh, UpSampling1D, UpSampling2D,
+    ZeroPadding1D, ZeroPadding2D, entry,
 };
 
 manyhands_engine::table_of_kinds! {
@@ -30,6 +31,7 @@ manyhands_engine::table_of_kinds! {
         Cropping2D => "Cropping2D",
         Dense => "Dense",
         DepthwiseConv2D => "DepthwiseConv2D",
+        DotProductAttention => "DotProductAttention",
         Dropout => "Dropout",
         Elu => "ELU",
         Embedding => "Embedding",
