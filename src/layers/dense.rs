@@ -9,7 +9,9 @@ use super::builders::builders;
 use super::gradient_sums::sum_columns;
 pub(super) use super::linear::{Linear, linear_onnx, with_bias};
 use super::lora::{Lora, LowRank, changed, check_lora};
-use super::{Activation, Built, Initializer, Layer, MaskUse, Parameter, Problem, bias, is_zero, only, to_config, yes};
+use super::{
+    Activation, Built, Initializer, Layer, MaskUse, Parameter, Problem, bias, is_yes, is_zero, only, to_config, yes,
+};
 use crate::names;
 use crate::onnx::{Form, Order};
 use crate::plan::Recorder;
@@ -63,6 +65,9 @@ pub struct Dense {
     /// Part of the input's elements that are dropped before `lora_kernel_a` in training, in `[0, 1)`. Keras has none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lora_dropout: f32,
+    /// Whether the bias is trained beside the factors, as in Keras. PEFT freezes it.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub lora_trains_bias: bool,
 }
 
 impl Dense {
@@ -76,6 +81,7 @@ impl Dense {
             lora_rank: None,
             lora_alpha: None,
             lora_dropout: 0.0,
+            lora_trains_bias: true,
         }
     }
 
@@ -92,11 +98,13 @@ impl Dense {
         self.lora_rank = lora.map(|it| it.rank);
         self.lora_alpha = lora.map(|it| it.alpha);
         self.lora_dropout = lora.map_or(0.0, |it| it.dropout);
+        self.lora_trains_bias = lora.is_none_or(|it| it.trains_bias);
     }
 
     /// The factors beside the kernel.
     fn low_rank(&self) -> Option<LowRank> {
         let lora = Lora::of_settings(self.lora_rank, self.lora_alpha, self.lora_dropout)?;
+        let lora = Lora { trains_bias: self.lora_trains_bias, ..lora };
         Some(LowRank { kernel: "kernel", first: 0, a: "lora_kernel_a", b: "lora_kernel_b", lora })
     }
 }
@@ -149,10 +157,10 @@ impl Layer for Dense {
 
     fn backward(&self, rec: &mut Recorder<'_>) {
         let (dz, linear) = (self.activation.gradient_before(rec), self.recorded(rec));
-        if self.use_bias {
+        let low_rank = self.low_rank();
+        if self.use_bias && !low_rank.is_some_and(|it| it.freezes("bias")) {
             sum_columns(rec, dz, linear.positions, self.units, "bias");
         }
-        let low_rank = self.low_rank();
         if low_rank.is_none() {
             let x = rec.input(0);
             linear.backward_weights(rec, [x, dz], "kernel");

@@ -21,13 +21,15 @@ pub struct Lora {
     pub alpha: f32,
     /// Part of the elements of `x` that are dropped before `A` in training, in `[0, 1)`.
     pub dropout: f32,
+    /// Whether the layer's bias stays trainable, as in Keras. PEFT freezes it.
+    pub trains_bias: bool,
 }
 
 impl Lora {
     /// Factors of this rank, whose product is added as it is.
     #[allow(clippy::cast_precision_loss, reason = "ranks are far below 2^24")]
     pub fn new(rank: usize) -> Self {
-        Self { rank, alpha: rank as f32, dropout: 0.0 }
+        Self { rank, alpha: rank as f32, dropout: 0.0, trains_bias: true }
     }
 
     /// Sets `alpha`.
@@ -41,6 +43,13 @@ impl Lora {
     #[must_use]
     pub fn dropout(mut self, rate: f32) -> Self {
         self.dropout = rate;
+        self
+    }
+
+    /// Freezes the layer's bias, too, as PEFT does.
+    #[must_use]
+    pub fn frozen_bias(mut self) -> Self {
+        self.trains_bias = false;
         self
     }
 
@@ -91,6 +100,11 @@ pub struct LowRank {
 }
 
 impl LowRank {
+    /// Whether a parameter of the layer stays as it is.
+    pub(crate) fn freezes(&self, parameter: &str) -> bool {
+        parameter == self.kernel || parameter == "bias" && !self.lora.trains_bias
+    }
+
     /// Factors of a kernel `[inputs, units]`.
     pub(super) fn parameters(&self, [inputs, units]: [usize; 2]) -> [Parameter; 2] {
         let rank = self.lora.rank;

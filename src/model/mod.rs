@@ -69,9 +69,9 @@ pub(crate) struct NamedLayer {
 }
 
 impl NamedLayer {
-    /// Whether the layer itself keeps one of its parameters as it is: a kernel beside which factors are trained.
+    /// Whether the layer itself keeps one of its parameters as it is, such as a kernel beside which factors are trained.
     pub(crate) fn freezes(&self, parameter: &str) -> bool {
-        self.layer.low_ranks().iter().any(|it| it.kernel == parameter)
+        self.layer.low_ranks().iter().any(|it| it.freezes(parameter))
     }
 
     /// Whether training may change one of its parameters.
