@@ -6,11 +6,13 @@
     target/text-venv/bin/python scripts/text_golden.py
 
 Writes `text/tests/golden/`: packed blocks with their values, and small random models of each family as Hugging Face folder, three of
-them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model, `real.json` that of two real models.
+them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model's files, `outputs.json` what it computes and how PEFT trains it
+(`outputs` as argument writes this file alone), `real.json` that of two real models.
 """
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import gguf
@@ -555,6 +557,69 @@ def main() -> None:
     real(models_folder)
 
 
+#: Rows of which models are asked: of one length, below every window.
+LENGTH = 16
+CAUSAL = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gpt2"]
+
+
+def outputs() -> None:
+    """What transformers computes with each folder, in float64, and how PEFT trains it."""
+    rng = np.random.default_rng(11)
+    golden = {}
+    for name in CAUSAL:
+        model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, dtype=torch.float64, attn_implementation="eager")
+        ids = rng.integers(0, model.config.vocab_size, (2, LENGTH))
+        with torch.no_grad():
+            logits = model(torch.tensor(ids)).logits
+        golden[name] = {"ids": ids.tolist(), "logits": [summary(row) for row in logits], "greedy": greedy(model, ids[0, :6].tolist(), 10)}
+        golden[name]["training"] = trained(name, model, rng)
+    bert = transformers.AutoModel.from_pretrained(GOLDEN / "bert", dtype=torch.float64, attn_implementation="eager")
+    ids, types = rng.integers(0, bert.config.vocab_size, (2, LENGTH)), rng.integers(0, 2, (2, LENGTH))
+    mask = np.ones((2, LENGTH), dtype=int)
+    mask[1, 9:] = 0
+    with torch.no_grad():
+        vectors = bert(torch.tensor(ids), attention_mask=torch.tensor(mask), token_type_ids=torch.tensor(types)).last_hidden_state
+    means = (vectors * torch.tensor(mask)[..., None]).sum(1) / torch.tensor(mask).sum(1)[:, None]
+    golden["bert"] = {"ids": ids.tolist(), "types": types.tolist(), "mask": mask.tolist(), "vectors": vectors[0].tolist(), "means": means.tolist()}
+    (GOLDEN / "outputs.json").write_text(json.dumps(golden) + "\n")
+
+
+def summary(logits) -> dict:
+    """Logits of the last position, and the largest of each position."""
+    return {"last": logits[-1].tolist(), "largest": logits.max(-1).values.tolist()}
+
+
+def greedy(model, ids: list[int], count: int) -> list[int]:
+    """The likeliest next token, again and again."""
+    for _ in range(count):
+        with torch.no_grad():
+            ids = [*ids, int(model(torch.tensor([ids])).logits[0, -1].argmax())]
+    return ids
+
+
+def trained(name: str, model, rng) -> dict:
+    """Thirty steps of LoRA on all products of the blocks, with answers masked; factors as they were and as they became."""
+    target = ["c_proj", "c_fc"] if name == "gpt2" else "all-linear"
+    tuned = peft.get_peft_model(model, peft.LoraConfig(r=2, lora_alpha=4, target_modules=target, task_type="CAUSAL_LM"))
+    factors = {key: parameter for key, parameter in tuned.named_parameters() if parameter.requires_grad}
+    with torch.no_grad():
+        for key, parameter in factors.items():
+            parameter.copy_(torch.tensor(rng.normal(0, 0.3 if "lora_A" in key else 0.0, tuple(parameter.shape)).astype(np.float32)))
+    initial = {key: parameter.detach().tolist() for key, parameter in factors.items() if "lora_A" in key}
+    ids = torch.tensor(rng.integers(0, model.config.vocab_size, (4, LENGTH)))
+    labels = ids.clone()
+    labels[torch.tensor(rng.random((4, LENGTH)) < 0.4)] = -100
+    optimizer = torch.optim.AdamW(factors.values(), lr=1e-2, weight_decay=0.0)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = tuned(ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"ids": ids.tolist(), "labels": labels.tolist(), "initial": initial, "losses": losses}
+
+
 def read_again(llama) -> None:
     """transformers reads the GGUF file of Llama back: its rows are permuted as llama.cpp has them."""
     model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN, gguf_file="llama.gguf", dtype=torch.float32)
@@ -564,4 +629,4 @@ def read_again(llama) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    outputs() if sys.argv[1:] == ["outputs"] else main()

@@ -7,7 +7,7 @@
 
 // Files: `encoding.rs`: numbers and packed blocks; `place.rs`: places of tensors in files; `gguf/`: GGUF files; `folder.rs`: Hugging Face
 // folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
-// `model.rs`: a model's files; `tokenizer/`: tokenizers; `chat.rs`: chat templates; `rows.rs`: texts to
+// `model.rs`: a model's files; `network/`: its network as a model of `manyhands`; `tokenizer/`: tokenizers; `chat.rs`: chat templates; `rows.rs`: texts to
 // train on; `packing.rs`: rows of one length; `write/`: PEFT folders, Hugging Face
 // folders, GGUF files.
 
@@ -18,6 +18,7 @@ pub mod folder;
 pub mod gguf;
 mod layout;
 mod model;
+pub mod network;
 pub mod packing;
 mod place;
 pub mod rows;

@@ -12,6 +12,7 @@ mod fuzzed;
 mod golden;
 mod lines;
 mod models;
+mod outputs;
 mod real;
 mod tokens;
 mod written;

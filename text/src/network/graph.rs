@@ -1,0 +1,182 @@
+//! The layers of a language model.
+
+use manyhands::layers::{
+    self, ActivationLayer, Add, Dense, DotProductAttention, Embedding, Gelu, GlobalAveragePooling1D,
+    LayerNormalization, Multiply, PositionEmbedding, Reshape, ReversibleEmbedding, RmsNormalization,
+};
+use manyhands::model::{LayerRef, TensorRef};
+use manyhands::{Model, ModelBuilder};
+
+use super::{MASK, Output, TOKEN_TYPES, TOKENS, rotary};
+use crate::Result;
+use crate::architecture::{Activation, Architecture, FeedForward, Norm, NormPlace, Positions};
+
+/// The products of a block, by their names in it.
+pub(super) fn linear_parts(architecture: &Architecture) -> Vec<&'static str> {
+    let is_gated = architecture.feed_forward == FeedForward::Gated;
+    let gate = is_gated.then_some("feed_forward.gate");
+    let attention = ["attention.query", "attention.key", "attention.value", "attention.output"];
+    attention.into_iter().chain(gate).chain(["feed_forward.up", "feed_forward.down"]).collect()
+}
+
+/// Builds the layers, with weights of 0.
+pub(super) fn build(architecture: &Architecture, length: usize, output: Output) -> Result<Model> {
+    let mut graph = ModelBuilder::new();
+    let tokens = graph.input(TOKENS, [length]);
+    let token_types = (architecture.token_types > 0).then(|| graph.input(TOKEN_TYPES, [length]));
+    let mask = (!architecture.causal).then(|| graph.input(MASK, [length]));
+    let rotary = rotary::layer(architecture)?.map(|rotary| graph.layer("rotary", rotary));
+    let mut network = Network { graph, architecture, length, mask, rotary };
+    let table = network.table();
+    let embedded = network.graph.call(table, &[tokens]);
+    let mut x = network.with_positions(embedded, token_types);
+    for block in 0..architecture.blocks {
+        x = network.block(block, x);
+    }
+    if architecture.norm_place == NormPlace::Before {
+        x = network.norm("norm", x);
+    }
+    let y = network.output(table, x, output);
+    network.graph.build(&[y], 0)
+}
+
+/// A network that grows.
+struct Network<'a> {
+    graph: ModelBuilder,
+    architecture: &'a Architecture,
+    length: usize,
+    mask: Option<TensorRef>,
+    rotary: Option<LayerRef>,
+}
+
+impl Network<'_> {
+    /// The table of the tokens' vectors.
+    fn table(&mut self) -> LayerRef {
+        let (words, width) = (self.architecture.vocabulary, self.architecture.width);
+        let zeros = layers::Initializer::Zeros;
+        if self.architecture.tied_output && self.architecture.causal {
+            let table = ReversibleEmbedding { embeddings_initializer: zeros, ..ReversibleEmbedding::new(words, width) };
+            self.graph.layer("embedding", table)
+        } else {
+            self.graph.layer("embedding", Embedding { embeddings_initializer: zeros, ..Embedding::new(words, width) })
+        }
+    }
+
+    /// Adds learned positions and types of tokens, and normalizes, where the network does.
+    fn with_positions(&mut self, mut x: TensorRef, token_types: Option<TensorRef>) -> TensorRef {
+        let Architecture { positions, token_types: types, width, .. } = *self.architecture;
+        if let Some(token_types) = token_types {
+            let vectors = self.graph.add_named("token_types", Embedding::new(types, width), &[token_types]);
+            x = self.graph.add(Add {}, &[x, vectors]);
+        }
+        if self.architecture.position == Positions::Learned {
+            let vectors = self.graph.add_named("positions", PositionEmbedding::new(positions), &[x]);
+            x = self.graph.add(Add {}, &[x, vectors]);
+        }
+        if self.architecture.norm_place == NormPlace::After { self.norm("embedding_norm", x) } else { x }
+    }
+
+    fn block(&mut self, block: usize, x: TensorRef) -> TensorRef {
+        let x = self.part(x, &format!("blocks.{block}.attention_norm"), |network, x| network.attention(block, x));
+        self.part(x, &format!("blocks.{block}.feed_forward_norm"), |network, x| network.feed_forward(block, x))
+    }
+
+    /// Adds what a part of a block makes of `x`, with the normalization in its place.
+    fn part(&mut self, x: TensorRef, norm: &str, part: impl FnOnce(&mut Self, TensorRef) -> TensorRef) -> TensorRef {
+        match self.architecture.norm_place {
+            NormPlace::Before => {
+                let normalized = self.norm(norm, x);
+                let y = part(self, normalized);
+                self.graph.add(Add {}, &[x, y])
+            }
+            NormPlace::After => {
+                let y = part(self, x);
+                let sum = self.graph.add(Add {}, &[x, y]);
+                self.norm(norm, sum)
+            }
+        }
+    }
+
+    fn attention(&mut self, block: usize, x: TensorRef) -> TensorRef {
+        let Architecture { heads, key_heads, head_width, width, biases, causal, .. } = *self.architecture;
+        let [query, key, value] = [("query", heads), ("key", key_heads), ("value", key_heads)].map(|(part, heads)| {
+            let name = format!("blocks.{block}.attention.{part}");
+            let y = self.linear(&name, heads * head_width, biases.query_key_value, x);
+            let y = self.graph.add(Reshape::new([self.length, heads, head_width]), &[y]);
+            if part == "value" { y } else { self.placed(&format!("{name}_norm"), y) }
+        });
+        let attention = DotProductAttention { use_causal_mask: causal, ..DotProductAttention::default() };
+        let inputs: Vec<TensorRef> = [query, key, value].into_iter().chain(self.mask).collect();
+        let y = self.graph.add(attention, &inputs);
+        let y = self.graph.add(Reshape::new([self.length, heads * head_width]), &[y]);
+        self.linear(&format!("blocks.{block}.attention.output"), width, biases.attention_output, y)
+    }
+
+    /// Queries or keys with their normalization and their positions, where the network has them.
+    fn placed(&mut self, norm: &str, x: TensorRef) -> TensorRef {
+        let x = if self.architecture.query_key_norm { self.graph.add_named(norm, self.rms(), &[x]) } else { x };
+        self.rotary.map_or(x, |rotary| self.graph.call(rotary, &[x]))
+    }
+
+    fn feed_forward(&mut self, block: usize, x: TensorRef) -> TensorRef {
+        let Architecture { inner, width, .. } = *self.architecture;
+        let has_bias = self.architecture.biases.feed_forward;
+        let name = |part: &str| format!("blocks.{block}.feed_forward.{part}");
+        let up = self.linear(&name("up"), inner, has_bias, x);
+        let y = match self.architecture.feed_forward {
+            FeedForward::Plain => self.activated(up),
+            FeedForward::Gated => {
+                let gate = self.linear(&name("gate"), inner, has_bias, x);
+                let gate = self.activated(gate);
+                self.graph.add(Multiply {}, &[gate, up])
+            }
+        };
+        self.linear(&name("down"), width, has_bias, y)
+    }
+
+    fn activated(&mut self, x: TensorRef) -> TensorRef {
+        match self.architecture.activation {
+            Activation::Silu => self.graph.add(ActivationLayer { activation: layers::Activation::Silu }, &[x]),
+            Activation::Gelu => self.graph.add(Gelu { approximate: false }, &[x]),
+            Activation::GeluTanh => self.graph.add(Gelu { approximate: true }, &[x]),
+            Activation::Relu => self.graph.add(ActivationLayer { activation: layers::Activation::Relu }, &[x]),
+        }
+    }
+
+    fn linear(&mut self, name: &str, units: usize, has_bias: bool, x: TensorRef) -> TensorRef {
+        let layer = Dense { use_bias: has_bias, ..Dense::new(units).kernel_initializer(layers::Initializer::Zeros) };
+        self.graph.add_named(name, layer, &[x])
+    }
+
+    fn norm(&mut self, name: &str, x: TensorRef) -> TensorRef {
+        match self.architecture.norm {
+            Norm::Rms => self.graph.add_named(name, self.rms(), &[x]),
+            Norm::Layer => {
+                let layer =
+                    LayerNormalization { epsilon: single(self.architecture.epsilon), ..LayerNormalization::new() };
+                self.graph.add_named(name, layer, &[x])
+            }
+        }
+    }
+
+    fn rms(&self) -> RmsNormalization {
+        RmsNormalization { epsilon: single(self.architecture.epsilon), ..RmsNormalization::default() }
+    }
+
+    fn output(&mut self, table: LayerRef, x: TensorRef, output: Output) -> TensorRef {
+        match output {
+            Output::Vectors => x,
+            Output::MeanVector => {
+                let inputs: Vec<TensorRef> = [x].into_iter().chain(self.mask).collect();
+                self.graph.add_named("mean", GlobalAveragePooling1D::default(), &inputs)
+            }
+            Output::Logits if self.architecture.tied_output => self.graph.call_reversed(table, &[x]),
+            Output::Logits => self.linear("output", self.architecture.vocabulary, false, x),
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "settings, which models compute with in 32 bits")]
+fn single(number: f64) -> f32 {
+    number as f32
+}

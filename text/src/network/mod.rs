@@ -1,0 +1,93 @@
+//! The network of a language model, as a model of `manyhands` with the weights of its files.
+
+// Files: `graph.rs`: the layers; `rotary.rs`: the one of rotary positions; `fill.rs`: their weights.
+
+mod fill;
+mod graph;
+mod rotary;
+
+use manyhands::Model;
+use manyhands::layers::Lora;
+
+use crate::architecture::Architecture;
+use crate::{Error, ModelFiles, Result};
+
+/// Name of the input with the tokens' numbers, `[length]`.
+pub const TOKENS: &str = "tokens";
+/// Name of the input with the tokens' types, `[length]`, of networks that have them: 0 for the first sentence, 1 for the second.
+pub const TOKEN_TYPES: &str = "types";
+/// Name of the input with 1 for a token and 0 for padding, `[length]`, of networks that read in no order.
+pub const MASK: &str = "mask";
+
+/// Parts of a network that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A number for each word of the vocabulary at each position, `[length, vocabulary]`: of networks that read in order.
+    Logits,
+    /// The vector at each position, behind the last normalization, `[length, width]`.
+    Vectors,
+    /// The mean of the vectors of all tokens that are no padding, `[width]`: of networks that read in no order.
+    MeanVector,
+}
+
+/// Builds a language model for rows of `length` tokens, with the weights of its files.
+///
+/// Layers have the names of the files' tensors here: `blocks.3.attention.query` has `kernel` and perhaps `bias`. All can be trained.
+///
+/// # Errors
+/// If the length is 0 or above the network's positions, the network has no such output, a block sees fewer tokens than `length`, or a
+/// file can't be read.
+pub fn build(files: &ModelFiles, length: usize, output: Output) -> Result<Model> {
+    let architecture = files.architecture();
+    check(architecture, length, output)?;
+    let mut model = graph::build(architecture, length, output)?;
+    fill::fill(&mut model, files)?;
+    Ok(model)
+}
+
+/// Names of the layers that low-rank adaptation changes by default: each product of the blocks.
+pub fn linear_layers(architecture: &Architecture) -> Vec<String> {
+    let parts = graph::linear_parts(architecture);
+    let of_block = |block: usize| parts.iter().map(move |part| format!("blocks.{block}.{part}"));
+    (0..architecture.blocks).flat_map(of_block).collect()
+}
+
+/// Freezes a language model, with trainable factors of low rank beside the kernels of some layers: all else, biases too, stays as it is,
+/// as PEFT's `LoraConfig` has it.
+///
+/// # Errors
+/// As [`Model::enable_lora`].
+pub fn enable_lora<'a>(
+    model: &mut Model,
+    layers: impl IntoIterator<Item = &'a str>,
+    lora: Lora,
+    seed: u64,
+) -> Result<()> {
+    let layers: Vec<&str> = layers.into_iter().collect();
+    model.enable_lora(layers.iter().copied(), lora.frozen_bias(), seed)?;
+    model.freeze_all_but(layers)
+}
+
+fn check(architecture: &Architecture, length: usize, output: Output) -> Result<()> {
+    let refuse = |problem: String, help: String| Err(Error::setting("the language model", problem, help));
+    let most = architecture.positions;
+    if !(1..=most).contains(&length) {
+        let problem = format!("needs rows of 1 to {most} tokens, for which it was trained, but got {length}");
+        return refuse(problem, "set a shorter length".into());
+    }
+    if let Some(window) = architecture.windows.iter().flatten().find(|window| **window < length) {
+        let problem =
+            format!("needs rows of at most {window} tokens, which is what a token of it sees, but got {length}");
+        return refuse(problem, format!("set a length of {window} or less: windows are not supported yet"));
+    }
+    match output {
+        Output::Logits if !architecture.causal => {
+            refuse("needs to read in order to give words, but reads in none".into(), "ask for its vectors".into())
+        }
+        Output::MeanVector if architecture.causal => refuse(
+            "needs to read in no order to give the vector of a text, but reads in order".into(),
+            "take a model as MiniLM".into(),
+        ),
+        _ => Ok(()),
+    }
+}
