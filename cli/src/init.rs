@@ -224,7 +224,7 @@ fn data_of(text: &str) -> Result<DataConfig> {
 }
 
 /// A path as a value in a settings file.
-fn quoted_path(path: &Path) -> Result<String> {
+pub fn quoted_path(path: &Path) -> Result<String> {
     match path.to_str() {
         Some(path) => Ok(quoted(path)),
         None => Err(Error::data(

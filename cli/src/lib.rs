@@ -1,6 +1,6 @@
 //! The command line. Only this module prints.
 
-// Files: one for each verb, with a folder where it has parts: `train.rs`, `infer.rs` (evaluate, predict), `init.rs`, `sweep.rs`,
+// Files: one for each verb, with a folder where it has parts: `train.rs`, `finetune.rs`, `infer.rs` (evaluate, predict), `init.rs`, `sweep.rs`,
 // `doctor.rs`, `report/`, `bench.rs`, `simulate.rs`, `summary.rs`, `adapters.rs`, `export.rs`, `texts.rs` (schema, completions, manual
 // pages). `settings.rs`: the settings file; `run_folder.rs`, `run_record.rs`: the folder of a run; `learning_rate.rs`: the range test;
 // `baseline.rs`: the score of a model that does not look; `classes.rs`, `seen.rs`: classes by name, and how often they come;
@@ -14,6 +14,8 @@ mod classes;
 mod doctor;
 mod drivers;
 mod export;
+#[cfg(feature = "text")]
+mod finetune;
 mod infer;
 mod init;
 mod interrupt;
@@ -71,6 +73,9 @@ enum Verb {
     Init(init::InitArgs),
     /// Train a network: that of a settings file, or a small one that reads handwritten digits.
     Train(Box<train::TrainArgs>),
+    /// Train a language model of others on your texts: factors of low rank beside it (LoRA), which PEFT reads.
+    #[cfg(feature = "text")]
+    Finetune(Box<finetune::FinetuneArgs>),
     /// Train a network many times with other settings, end bad trials early, and name the best.
     Sweep(Box<sweep::SweepArgs>),
     /// Write a page about a run, or about several in comparison, from the folders of `train --run`.
@@ -96,7 +101,7 @@ enum Verb {
 }
 
 /// Choice of adapters.
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default)]
 struct AdapterChoice {
     /// Indices, parts of names, `discrete`, `integrated`, `gpu`, `cpu`, `software` or `all`, with commas.
     ///
@@ -118,7 +123,7 @@ impl AdapterChoice {
 }
 
 /// Most memory that a model may take.
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default)]
 struct MemoryChoice {
     /// Most memory for the model on adapters: `0=6GB,cpu=2GB`, by position, name or kind.
     ///
@@ -229,6 +234,8 @@ fn run_in(arguments: impl IntoIterator<Item = OsString>, group: &Group) -> i32 {
 fn run_command(command: &Verb, words: &[OsString], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
     let done = match command {
         Verb::Train(args) => return train::run(args, &as_typed(words), terminal, group),
+        #[cfg(feature = "text")]
+        Verb::Finetune(args) => return finetune::run(args, &as_typed(words), terminal, group),
         Verb::Evaluate(args) => infer::evaluate(args, terminal, group),
         Verb::Predict(args) => infer::predict(args, terminal, group),
         // The others are no work for several.

@@ -4,6 +4,7 @@ mod as_run;
 #[cfg(test)]
 mod described;
 mod early_stopping;
+mod language;
 mod mistaken;
 mod model;
 mod training;
@@ -23,6 +24,8 @@ use serde::Deserialize;
 
 pub use self::as_run::{SettingChange, as_run, with_value};
 pub use self::early_stopping::ModeSetting;
+#[cfg(feature = "text")]
+pub use self::language::LanguageTable;
 pub use self::model::ModelSource;
 pub use self::training::{TrainingTable, parse_split};
 
@@ -175,6 +178,9 @@ impl SettingsFile {
         if let ModelSource::File(path) | ModelSource::Start { start: path, .. } = &self.model {
             files.push(path.clone());
         }
+        if let ModelSource::Language(language) = &self.model {
+            files.push(language.path.clone());
+        }
         files
     }
 
@@ -204,6 +210,7 @@ impl SettingsFile {
     fn read_model(&self, seed: u64) -> Result<Model> {
         match &self.model {
             ModelSource::File(path) => Model::load(path),
+            ModelSource::Language(language) => language.build(seed),
             ModelSource::Start { start, until, config } => {
                 let model = Model::load(start)?.with_head(until.as_deref(), &config.layers, &config.outputs, seed);
                 model.map_err(|error| {
@@ -271,7 +278,7 @@ impl SettingsFile {
             _ if is_resumed => data.open_like(model.schema()),
             // Names that the model does not know belong to a new task.
             ModelSource::File(_) => data.open_like(model.schema()).or_else(|_| data.open_aside(aside)),
-            ModelSource::Layers(_) | ModelSource::Start { .. } => {
+            ModelSource::Layers(_) | ModelSource::Start { .. } | ModelSource::Language(_) => {
                 opened.map_or_else(|| data.open_aside(aside), |(_, pair)| Ok(pair))
             }
         }

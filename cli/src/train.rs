@@ -122,6 +122,26 @@ pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
 }
 
 impl TrainArgs {
+    /// Arguments of a run that is begun from another command.
+    #[cfg(feature = "text")]
+    pub fn new(
+        run: Option<&Path>,
+        overwrite: bool,
+        dry_run: bool,
+        adapters: &AdapterChoice,
+        memory: &MemoryChoice,
+    ) -> Self {
+        let (adapters, memory) = (adapters.clone(), memory.clone());
+        Self { run: run.map(Path::to_owned), overwrite, dry_run, adapters, memory, ..Self::default() }
+    }
+
+    /// Arguments of a run in a folder that goes on.
+    #[cfg(feature = "text")]
+    pub fn resumed(run: &Path, epochs: Option<usize>, adapters: &AdapterChoice, memory: &MemoryChoice) -> Self {
+        let (adapters, memory) = (adapters.clone(), memory.clone());
+        Self { run: Some(run.to_owned()), resume: Some(None), epochs, adapters, memory, ..Self::default() }
+    }
+
     /// The settings file: the one that is named, or that of the folder of the resumed run.
     fn config_file(&self) -> Option<PathBuf> {
         let own = || self.resumed_folder().map(|folder| folder.settings()).filter(|file| file.is_file());
@@ -226,7 +246,17 @@ pub fn run(args: &TrainArgs, arguments: &[String], terminal: &Terminal, group: &
         return Ok(None);
     }
     check_launcher(group)?;
-    let settings = args.settings()?;
+    run_settings(args.settings()?, args, arguments, terminal, group)
+}
+
+/// Trains as settings say, whatever file the arguments name.
+pub fn run_settings(
+    settings: SettingsFile,
+    args: &TrainArgs,
+    arguments: &[String],
+    terminal: &Terminal,
+    group: &Group,
+) -> Result<Option<i32>> {
     group.set_limit_s(settings.training.process_timeout);
     let files = Files::of(args, &settings).in_process(group);
     if let Some(page) = &args.find_learning_rate {

@@ -8,12 +8,13 @@
 // Files: `encoding.rs`: numbers and packed blocks; `place.rs`: places of tensors in files; `gguf/`: GGUF files; `folder.rs`: Hugging Face
 // folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
 // `model.rs`: a model's files; `network/`: its network as a model of `manyhands`; `tokenizer/`: tokenizers; `chat.rs`: chat templates; `rows.rs`: texts to
-// train on; `packing.rs`: rows of one length; `write/`: PEFT folders, Hugging Face
+// train on; `packing.rs`: documents in rows of one length; `examples.rs`: rows with their targets; `write/`: PEFT folders, Hugging Face
 // folders, GGUF files.
 
 pub mod architecture;
 pub mod chat;
 pub mod encoding;
+pub mod examples;
 pub mod folder;
 pub mod gguf;
 mod layout;
@@ -29,6 +30,7 @@ pub mod write;
 pub use architecture::Architecture;
 pub use chat::ChatTemplate;
 pub use encoding::Encoding;
+pub use examples::Examples;
 pub use manyhands_engine::{Error, ErrorKind, Result};
 pub use model::ModelFiles;
 pub use place::TensorPlace;

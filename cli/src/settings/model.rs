@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 #[cfg(test)]
 use super::described;
+use super::language::LanguageTable;
 
 /// `model = "file.safetensors"`, or the table `[model]`.
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "described::PathOrTable"))]
@@ -22,6 +23,8 @@ pub enum ModelSource {
         until: Option<String>,
         config: ModelConfig,
     },
+    /// A language model of others, with factors to train.
+    Language(LanguageTable),
 }
 
 /// The table `[model]`.
@@ -39,18 +42,28 @@ pub(super) struct ModelTable {
     #[serde(default)]
     inputs: Vec<InputConfig>,
     /// The layers in order.
+    #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<described::AnyLayer>"))]
     layers: Vec<LayerConfig>,
     /// Names of the outputs.
     #[serde(default)]
     outputs: Vec<String>,
+    /// A language model of others in place of all else.
+    language: Option<LanguageTable>,
 }
 
 impl ModelTable {
     /// The source that the table tells, or what is wrong with it.
     fn source(self) -> Result<ModelSource, &'static str> {
-        let Self { start, until, input, inputs, layers, outputs } = self;
+        let Self { start, until, input, inputs, layers, outputs, language } = self;
         let has_inputs = input.is_some() || !inputs.is_empty();
+        if let Some(language) = language {
+            let is_alone = start.is_none() && until.is_none() && !has_inputs && layers.is_empty() && outputs.is_empty();
+            return if is_alone { Ok(ModelSource::Language(language)) } else { Err("needs nothing beside `language`") };
+        }
+        if layers.is_empty() {
+            return Err("needs `layers`");
+        }
         let config = ModelConfig { input, inputs, layers, outputs };
         match (start, until) {
             (Some(_), _) if has_inputs => Err("needs no inputs beside `start`, whose model has them"),

@@ -9,7 +9,7 @@ mod rotary;
 use manyhands::Model;
 use manyhands::layers::Lora;
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, Family};
 use crate::{Error, ModelFiles, Result};
 
 /// Name of the input with the tokens' numbers, `[length]`.
@@ -45,9 +45,16 @@ pub fn build(files: &ModelFiles, length: usize, output: Output) -> Result<Model>
     Ok(model)
 }
 
-/// Names of the layers that low-rank adaptation changes by default: each product of the blocks.
-pub fn linear_layers(architecture: &Architecture) -> Vec<String> {
-    let parts = graph::linear_parts(architecture);
+/// Names of the products of a block, such as `attention.query`, that low-rank adaptation changes by default: all of them. Files of GPT-2
+/// join query, key and value, so an adapter for PEFT can't have them apart, and leaves them out.
+pub fn linear_parts(architecture: &Architecture) -> Vec<&'static str> {
+    let is_joined = |part: &str| ["attention.query", "attention.key", "attention.value"].contains(&part);
+    let parts = graph::linear_parts(architecture).into_iter();
+    parts.filter(|part| architecture.family != Family::Gpt2 || !is_joined(part)).collect()
+}
+
+/// Names of the layers with these parts, in all blocks.
+pub fn layers_of(architecture: &Architecture, parts: &[&str]) -> Vec<String> {
     let of_block = |block: usize| parts.iter().map(move |part| format!("blocks.{block}.{part}"));
     (0..architecture.blocks).flat_map(of_block).collect()
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use manyhands::Model;
+use manyhands::layers::Lora;
 use serde_json::json;
 
 use super::stored::{single, write_safetensors};
@@ -37,6 +39,36 @@ pub struct Adapter {
     pub base: String,
     /// Matrices by the name of the kernel, such as `blocks.0.attention.query.kernel`.
     pub pairs: BTreeMap<String, LoraPair>,
+}
+
+impl Adapter {
+    /// The trained factors of a model that [`network::build`](crate::network::build) made, with their settings.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn of(model: &Model, lora: Lora, base: &Path) -> Result<Self> {
+        let mut pairs = BTreeMap::new();
+        for (name, _, a) in model.tensors() {
+            let Some(layer) = name.strip_suffix("/lora_kernel_a") else { continue };
+            let Some(b) = model.tensor(&format!("{layer}/lora_kernel_b")) else { continue };
+            pairs.insert(format!("{layer}.kernel"), LoraPair { a: a.to_vec(), b: b.to_vec() });
+        }
+        if pairs.is_empty() {
+            return Err(refuse(
+                "the model",
+                "needs low-rank factors, but has none",
+                "train it by `manyhands finetune`",
+            ));
+        }
+        Ok(Self {
+            rank: lora.rank,
+            alpha: f64::from(lora.alpha),
+            dropout: f64::from(lora.dropout),
+            rank_stabilized: false,
+            base: base.display().to_string(),
+            pairs,
+        })
+    }
 }
 
 /// Writes an adapter as `peft.PeftModel.from_pretrained` reads it.

@@ -18,6 +18,7 @@ use serde_json::Value;
 pub use self::adapter::{Adapter, LoraPair, write_adapter};
 pub use self::folder::write_folder;
 pub use self::gguf::write_gguf;
+pub(crate) use self::stored::write_arrays;
 use crate::{Error, Result, Tensor};
 
 /// Gives a tensor of the model by its name, such as [`ModelFiles::tensor`](crate::ModelFiles::tensor), or one that was trained.

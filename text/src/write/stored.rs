@@ -154,3 +154,13 @@ pub(super) fn single(name: String, shape: Vec<usize>) -> Stored {
     };
     Stored { name, shape, encoding: Encoding::F32, parts: vec![part], form: Form::Folder }
 }
+
+/// Writes arrays of floats, by name and shape.
+pub(crate) fn write_arrays(path: &Path, arrays: &[(&str, Vec<usize>, &[f32])]) -> Result<()> {
+    let stored: Vec<Stored> = arrays.iter().map(|(name, shape, _)| single((*name).to_owned(), shape.clone())).collect();
+    write_safetensors(path, "texts", &stored, &mut |name| {
+        let array = arrays.iter().find(|(of, ..)| *of == name);
+        let (_, shape, values) = array.ok_or_else(|| Error::writing(path, std::io::Error::other("no such array")))?;
+        Ok(Tensor::from_values(name, shape.clone(), values))
+    })
+}

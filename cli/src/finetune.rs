@@ -1,0 +1,269 @@
+//! `manyhands finetune`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use manyhands::callbacks::{Mode, Monitor};
+use manyhands::processes::Group;
+use manyhands::{Error, Existing, Model, Result};
+use manyhands_engine::shown::{shown, thousands};
+use manyhands_text::examples::{NOT_LEARNED, Rows};
+use manyhands_text::rows::Reader;
+use manyhands_text::write::{Adapter, write_adapter};
+use manyhands_text::{ChatTemplate, Examples, ModelFiles, Tokenizer};
+
+use super::init::quoted_path;
+use super::report::best_of_log;
+use super::run_folder::RunFolder;
+use super::settings::{LanguageTable, ModelSource, SettingsFile};
+use super::terminal::Terminal;
+use super::train::{self, TrainArgs};
+use super::{AdapterChoice, MemoryChoice, at_least_one};
+
+/// Characters of the first row that are shown.
+const SHOWN: usize = 600;
+
+#[derive(Args)]
+pub struct FinetuneArgs {
+    /// Language model: a Hugging Face folder or a GGUF file of Llama, SmolLM2, Mistral, Qwen 2 and 3, or GPT-2.
+    #[arg(required_unless_present = "resume")]
+    model: Option<PathBuf>,
+    /// Texts: JSON lines with `messages`, `prompt` and `completion`, or `text`; or a `.txt` file, or a folder of them.
+    #[arg(required_unless_present = "resume")]
+    texts: Option<PathBuf>,
+    /// Folder for all that the run gives: settings, texts, log, checkpoints, report, and `adapter/` [default: `runs/1`, `runs/2` and so on].
+    #[arg(long, value_name = "FOLDER")]
+    run: Option<PathBuf>,
+    /// Go on with the run of `--run`, or with the latest.
+    #[arg(long, conflicts_with_all = ["model", "texts", "overwrite"])]
+    resume: bool,
+    /// Replace the files of an earlier run.
+    #[arg(long)]
+    overwrite: bool,
+    /// Most tokens of a row: longer texts are left out.
+    #[arg(long, default_value_t = 512, value_parser = at_least_one)]
+    length: usize,
+    /// Rank of the trained factors.
+    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
+    rank: usize,
+    /// Factor of their product, times the rank.
+    #[arg(long, default_value_t = 16.0)]
+    alpha: f32,
+    /// Part of the inputs that training drops before the factors.
+    #[arg(long, default_value_t = 0.0)]
+    dropout: f32,
+    /// Products of each block that get factors, with commas, such as `attention.query,attention.value` [default: all].
+    #[arg(long, value_delimiter = ',')]
+    layers: Option<Vec<String>>,
+    /// Epochs of the run, counted from its start [default: 3].
+    #[arg(long, value_parser = at_least_one)]
+    epochs: Option<usize>,
+    /// Rows of a batch, over all adapters.
+    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
+    batch_size: usize,
+    /// Learning rate after the warm-up, from which it falls to 0 by a cosine.
+    #[arg(long, default_value_t = 2e-4)]
+    learning_rate: f32,
+    /// Part of the rows that is held out, to choose the best adapter by.
+    #[arg(long, default_value_t = 0.1)]
+    validation: f64,
+    /// Seed of the factors, of the rows that are held out, and of the order of the rows.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    adapters: AdapterChoice,
+    #[command(flatten)]
+    memory: MemoryChoice,
+    /// Check model, texts and adapters, say what would be done, and end. Writes nothing.
+    #[arg(long, conflicts_with = "resume")]
+    dry_run: bool,
+}
+
+/// Trains factors beside a language model, and writes them as PEFT reads them. Returns the exit status for a signal, if one came.
+pub fn run(args: &FinetuneArgs, arguments: &[String], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
+    group.refuse("`finetune`", "start one process")?;
+    if !(0.0..1.0).contains(&args.validation) {
+        let problem = format!("needs a part from 0 to below 1, but is {}", args.validation);
+        return Err(Error::setting("`--validation`", problem, "0.1 holds out a tenth of the rows"));
+    }
+    match (&args.model, &args.texts) {
+        (Some(model), Some(texts)) => begin(args, (model, texts), arguments, terminal, group),
+        _ => resume(args, arguments, terminal, group),
+    }
+}
+
+/// A new run.
+fn begin(
+    args: &FinetuneArgs,
+    (model, texts): (&Path, &Path),
+    arguments: &[String],
+    terminal: &Terminal,
+    group: &Group,
+) -> Result<Option<i32>> {
+    let files = ModelFiles::open(model)?;
+    let tokenizer = Tokenizer::of(&files)?;
+    let template = ChatTemplate::of(&files, &tokenizer)?;
+    let reader = Reader { tokenizer: &tokenizer, template: template.as_ref() };
+    let most = args.length.min(files.architecture().positions);
+    let examples = Examples::read(&reader, texts, most, args.validation, args.seed)?;
+    if !terminal.is_quiet() {
+        tell(&examples, &tokenizer, terminal)?;
+    }
+    if args.dry_run {
+        let folder = tempfile::tempdir().map_err(|error| Error::writing(std::env::temp_dir(), error))?;
+        let written = folder.path().join(TEXTS);
+        examples.write(&written)?;
+        let settings = SettingsFile::parse(&settings_of(args, model, &written, &examples)?, WHO)?;
+        return train::run_settings(settings, &args.of_training(None), arguments, terminal, group);
+    }
+    let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
+    let folder = match &args.run {
+        Some(folder) => RunFolder::new(folder),
+        None => RunFolder::make_next()?,
+    };
+    folder.check(existing, None)?;
+    std::fs::create_dir_all(folder.path()).map_err(|error| Error::writing(folder.path(), error))?;
+    let written = folder.path().join(TEXTS);
+    let trained = examples.write(&written).and_then(|()| {
+        let settings = SettingsFile::parse(&settings_of(args, model, &written, &examples)?, WHO)?;
+        let language = language_of(&settings)?.clone();
+        let status = train::run_settings(settings, &args.of_training(Some(&folder)), arguments, terminal, group)?;
+        Ok((language, status))
+    });
+    if trained.is_err() && !folder.settings().exists() {
+        // It has not begun.
+        drop(std::fs::remove_file(&written));
+        folder.remove_empty();
+    }
+    let (language, status) = trained?;
+    end(&folder, &language, Some(&examples.held_out), terminal)?;
+    Ok(status)
+}
+
+/// An earlier run goes on.
+fn resume(args: &FinetuneArgs, arguments: &[String], terminal: &Terminal, group: &Group) -> Result<Option<i32>> {
+    let folder = args.run.as_ref().map(RunFolder::new).or_else(|| RunFolder::latest(None));
+    let folder = folder.ok_or_else(|| {
+        Error::setting("`--resume`", "needs an earlier run, but there is none", "name its folder: `--run runs/chat`")
+    })?;
+    let settings = SettingsFile::of(Some(&folder.settings()))?;
+    let language = language_of(&settings)?.clone();
+    let training = TrainArgs::resumed(folder.path(), args.epochs, &args.adapters, &args.memory);
+    let status = train::run(&training, arguments, terminal, group)?;
+    end(&folder, &language, None, terminal)?;
+    Ok(status)
+}
+
+/// Name of the texts in a run's folder.
+const TEXTS: &str = "texts.safetensors";
+/// The settings, for errors.
+const WHO: &str = "the settings of `finetune`";
+
+fn language_of(settings: &SettingsFile) -> Result<&LanguageTable> {
+    match &settings.model {
+        ModelSource::Language(language) => Ok(language),
+        _ => Err(Error::setting(
+            "`--resume`",
+            "needs a run of `finetune`, but that is another",
+            "go on with it by `manyhands train --resume`",
+        )),
+    }
+}
+
+impl FinetuneArgs {
+    fn of_training(&self, folder: Option<&RunFolder>) -> TrainArgs {
+        TrainArgs::new(folder.map(RunFolder::path), self.overwrite, self.dry_run, &self.adapters, &self.memory)
+    }
+}
+
+/// The settings file of a run.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a part of the steps"
+)]
+fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examples) -> Result<String> {
+    let rows = examples.train.ids.len() / examples.length;
+    let epochs = args.epochs.unwrap_or(3);
+    let steps = rows.div_ceil(args.batch_size) * epochs;
+    let warmup = (steps as f64 * 0.03).ceil() as usize;
+    let layers = args.layers.as_ref().map(|layers| format!("lora_layers = {layers:?}\n")).unwrap_or_default();
+    let validation = if examples.held_out.ids.is_empty() { "none" } else { "test" };
+    Ok(format!(
+        "[data]\ntype = \"safetensors\"\nfile = {}\n\n[model.language]\npath = {}\nlength = {}\nlora_rank = {}\nlora_alpha = {:?}\n\
+         lora_dropout = {:?}\n{layers}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
+         # As PyTorch's AdamW.\n[optimizer]\ntype = \"AdamW\"\nlearning_rate = {:?}\nweight_decay = 0.0\nepsilon = 1e-8\nouter_epsilon = true\n\n\
+         [schedule]\ntype = \"CosineDecay\"\ndecay_steps = {}\nwarmup_steps = {warmup}\n\n\
+         [training]\nepochs = {epochs}\nbatch_size = {}\nseed = {}\nclip_norm = 1.0\nvalidation = \"{validation}\"\nmetrics = [\"perplexity\"]\n",
+        quoted_path(texts)?,
+        quoted_path(model)?,
+        examples.length,
+        args.rank,
+        args.alpha,
+        args.dropout,
+        args.learning_rate,
+        steps.saturating_sub(warmup).max(1),
+        args.batch_size,
+        args.seed,
+    ))
+}
+
+/// Says what is trained on.
+fn tell(examples: &Examples, tokenizer: &Tokenizer, terminal: &Terminal) -> Result<()> {
+    let Examples { length, train, held_out, left_out, documents } = examples;
+    let rows = |rows: &Rows| thousands(rows.ids.len() / length);
+    terminal.line(format_args!(
+        "texts: {} in all; {} rows of {length} tokens to train on, {} tokens to learn; {} rows held out",
+        thousands(*documents),
+        rows(train),
+        thousands(train.learned),
+        rows(held_out)
+    ));
+    if left_out.count > 0 {
+        terminal.note(format_args!(
+            "warning: {} texts are left out, since they are longer than {length} tokens: the first is line {}, the longest has {}\n  \
+             help: `--length {}` takes them all",
+            thousands(left_out.count),
+            left_out.first_line,
+            thousands(left_out.longest),
+            left_out.longest
+        ));
+    }
+    terminal.line(format_args!("the first row, what is learned between « and »:\n{}", first_row(examples, tokenizer)?));
+    Ok(())
+}
+
+/// The text of the first row, cut where it is long.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of tokens")]
+fn first_row(examples: &Examples, tokenizer: &Tokenizer) -> Result<String> {
+    let Rows { ids, targets, .. } = &examples.train;
+    let is_learned = |at: usize| at > 0 && targets[at - 1] != NOT_LEARNED;
+    let last = (0..examples.length).rev().find(|at| is_learned(*at)).unwrap_or(0);
+    let mut text = String::new();
+    for run in (0..=last).collect::<Vec<_>>().chunk_by(|one, other| is_learned(*one) == is_learned(*other)) {
+        let tokens: Vec<u32> = run.iter().map(|at| ids[*at] as u32).collect();
+        let part = tokenizer.decode(&tokens)?;
+        text += &if is_learned(run[0]) { format!("«{part}»") } else { part };
+    }
+    let is_cut = text.chars().count() > SHOWN;
+    let shown_text = text.chars().take(SHOWN).map(|letter| if letter == '\n' { '⏎' } else { letter });
+    Ok(shown(&shown_text.collect::<String>()).to_string() + if is_cut { "…" } else { "" })
+}
+
+/// Writes the adapter of the best epoch, and says how good it is.
+fn end(folder: &RunFolder, language: &LanguageTable, held_out: Option<&Rows>, terminal: &Terminal) -> Result<()> {
+    let best = [folder.best(), folder.last()].into_iter().find(|file| file.is_file());
+    let Some(best) = best else { return Ok(()) };
+    let files = ModelFiles::open(&language.path)?;
+    let adapter = Adapter::of(&Model::load(best)?, language.lora(), &language.path)?;
+    let path = folder.path().join("adapter");
+    write_adapter(&path, files.architecture(), &adapter)?;
+    let loss = best_of_log(folder, 0, &Monitor::new("val_loss").mode(Mode::Min))?;
+    if let (Some(loss), false) = (loss, terminal.is_quiet()) {
+        let bits = held_out.map_or(String::new(), |rows| format!(", {:.3} bits a byte", rows.bits_a_byte(loss)));
+        terminal.line(format_args!("on rows that were held out: perplexity {:.2}{bits}", loss.exp()));
+    }
+    terminal.line(format_args!("adapter in `{}`", path.display()));
+    Ok(())
+}

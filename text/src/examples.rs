@@ -1,0 +1,175 @@
+//! Texts as rows to train on: each position's target is the next token.
+
+use std::path::{Path, PathBuf};
+
+use manyhands_engine::{files, shown};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::packing::{LeftOut, Packed};
+use crate::rows::{Document, Reader};
+use crate::tokenizer::{Around, Tokenizer};
+use crate::write::write_arrays;
+use crate::{Error, Result};
+
+/// Target of a position that is not learned: it counts in no loss (`ignore_class`).
+pub const NOT_LEARNED: f32 = -100.0;
+/// Rows have a multiple of so many tokens.
+const STEP: usize = 16;
+
+/// Rows of one length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    /// Numbers of the tokens, `[rows, length]`.
+    pub ids: Vec<f32>,
+    /// The next token of each position, or [`NOT_LEARNED`], `[rows, length]`.
+    pub targets: Vec<f32>,
+    /// Tokens that are learned.
+    pub learned: usize,
+    /// Bytes of text that they stand for.
+    pub bytes: usize,
+}
+
+/// Texts to train on, and texts that are held out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Examples {
+    /// Tokens of a row.
+    pub length: usize,
+    /// Rows to train on.
+    pub train: Rows,
+    /// Rows that are held out; none if no part was asked for.
+    pub held_out: Rows,
+    /// Documents that are longer than a row.
+    pub left_out: LeftOut,
+    /// Documents in all.
+    pub documents: usize,
+}
+
+impl Examples {
+    /// Reads a file of JSON lines ([`Reader::read`]), or plain text: a `.txt` file, or a folder of them.
+    ///
+    /// Each document of JSON lines is a row; longer ones are left out and counted. Plain text is cut into rows. `most` is the most tokens of a
+    /// row; rows are shorter if no document is as long. Of all rows the part `held_out`, below 1, is drawn by the seed.
+    ///
+    /// # Errors
+    /// If a file can't be read, a line is refused, or nothing is left to train on.
+    pub fn read(reader: &Reader<'_>, path: &Path, most: usize, held_out: f64, seed: u64) -> Result<Self> {
+        let is_plain = path.is_dir() || path.extension().is_some_and(|extension| extension == "txt");
+        let documents = if is_plain { plain(reader.tokenizer, path, most)? } else { reader.read(path)? };
+        let longest = documents.iter().map(|document| document.ids.len()).filter(|len| *len <= most).max();
+        let length = longest.unwrap_or(0).next_multiple_of(STEP).min(most);
+        let packed = Packed::one_a_row(&documents, length.max(1));
+        let (train, drawn) = drawn(packed.rows(), held_out, seed);
+        let who = || format!("`{}`", shown(path));
+        if train.is_empty() {
+            let LeftOut { count, longest, .. } = packed.left_out;
+            let problem = format!("needs a row to train on, but has {} and {count} that are too long", packed.rows());
+            let help = format!("the longest has {longest} tokens: set a greater length, or hold fewer rows out");
+            return Err(Error::data(who(), problem, help));
+        }
+        let rows = |chosen: &[usize]| Rows::of(&packed, chosen, reader.tokenizer);
+        let (train, held_out) = (rows(&train)?, rows(&drawn)?);
+        if train.learned == 0 {
+            return Err(Error::data(who(), "needs a token to learn, but its rows have none", "give longer texts"));
+        }
+        Ok(Self { length, train, held_out, left_out: packed.left_out, documents: documents.len() })
+    }
+
+    /// Writes the rows as `x_train`, `y_train`, and `x_test`, `y_test` where rows are held out.
+    ///
+    /// # Errors
+    /// If the file is another one's, or can't be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let of = |rows: &Rows| vec![rows.ids.len() / self.length, self.length];
+        let mut arrays = vec![
+            ("x_train", of(&self.train), self.train.ids.as_slice()),
+            ("y_train", of(&self.train), self.train.targets.as_slice()),
+        ];
+        if !self.held_out.ids.is_empty() {
+            arrays.push(("x_test", of(&self.held_out), self.held_out.ids.as_slice()));
+            arrays.push(("y_test", of(&self.held_out), self.held_out.targets.as_slice()));
+        }
+        write_arrays(path, &arrays)
+    }
+}
+
+impl Rows {
+    #[allow(clippy::cast_precision_loss, reason = "vocabularies are below 2^24")]
+    fn of(packed: &Packed, chosen: &[usize], tokenizer: &Tokenizer) -> Result<Self> {
+        let mut rows = Self::default();
+        for row in chosen {
+            let begin = row * packed.length;
+            let places = begin..begin + packed.length;
+            rows.ids.extend(packed.ids[places.clone()].iter().map(|id| *id as f32));
+            let next = |at: usize| {
+                let is_learned = at + 1 < places.end && packed.learned[at + 1] == 1;
+                if is_learned { packed.ids[at + 1] as f32 } else { NOT_LEARNED }
+            };
+            rows.targets.extend(places.clone().map(next));
+            let learned: Vec<u32> = places.filter(|at| packed.learned[*at] == 1).map(|at| packed.ids[at]).collect();
+            rows.learned += learned.len();
+            rows.bytes += tokenizer.decode(&learned)?.len();
+        }
+        Ok(rows)
+    }
+
+    /// Bits for each byte of the text, from the mean loss of its tokens, in nats.
+    #[allow(clippy::cast_precision_loss, reason = "counts below 2^52")]
+    pub fn bits_a_byte(&self, loss: f64) -> f64 {
+        loss / std::f64::consts::LN_2 * self.learned as f64 / self.bytes.max(1) as f64
+    }
+}
+
+/// Numbers of the rows to train on and of those that are held out, each in the order of the file.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of a count"
+)]
+fn drawn(rows: usize, part: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
+    let count = (rows as f64 * part).round() as usize;
+    let count = if part > 0.0 { count.max(1) } else { 0 };
+    let mut order: Vec<usize> = (0..rows).collect();
+    order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    let (held_out, train) = order.split_at_mut(count.min(rows));
+    held_out.sort_unstable();
+    train.sort_unstable();
+    (train.to_vec(), held_out.to_vec())
+}
+
+/// Plain text as documents of at most so many tokens, one behind the other.
+fn plain(tokenizer: &Tokenizer, path: &Path, most: usize) -> Result<Vec<Document>> {
+    let mut documents = Vec::new();
+    for file in texts(path)? {
+        let tokens = tokenizer.encode(&files::read_text(&file)?, Around::None)?;
+        // A piece begins with the last token of the one before, so that each token but the first is learned once.
+        let starts = (0..tokens.ids.len().saturating_sub(1)).step_by(most.saturating_sub(1).max(1));
+        documents.extend(starts.map(|start| {
+            let ids = tokens.ids[start..tokens.ids.len().min(start + most)].to_vec();
+            Document { line: 1, learned: vec![1; ids.len()], ids }
+        }));
+    }
+    Ok(documents)
+}
+
+/// The text files of a folder by name, or the one file.
+fn texts(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path).map_err(|error| Error::reading(path, error))?;
+    let mut texts: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    texts.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
+    texts.sort();
+    if texts.is_empty() {
+        let problem = "needs files that end in `.txt`, but has none";
+        return Err(Error::data(
+            format!("the folder `{}`", shown(path)),
+            problem,
+            "name one file of JSON lines instead",
+        ));
+    }
+    Ok(texts)
+}
