@@ -72,6 +72,22 @@ pub fn need_cells(need: Option<MemoryNeed>) -> [String; 2] {
     }
 }
 
+/// Most lines of layers that stand before a run.
+const MOST_LINES: usize = 40;
+
+/// Shows the layers before a run; how many there are, if they would fill the screen.
+pub fn show_before_run(model: &Model, terminal: &Terminal) {
+    let summary = model.summary();
+    let lines: Vec<&str> = summary.trim_end().lines().collect();
+    match lines.last().filter(|_| lines.len() > MOST_LINES) {
+        Some(parameters) => terminal.line(format_args!(
+            "{} layers, {parameters}; `manyhands summary` shows them of a saved model",
+            model.config().layers.len()
+        )),
+        None => show(model, terminal),
+    }
+}
+
 /// Shows the layers.
 pub fn show(model: &Model, terminal: &Terminal) {
     let summary = columns().map_or_else(|| model.summary(), |columns| model.summary_within(columns));

@@ -26,7 +26,9 @@ use super::progress::{ProgressDisplay, in_use};
 use super::report::write_rates;
 use super::run_folder::RunFolder;
 use super::run_record::{RunFacts, RunRecord};
-use super::settings::{DIGITS, OTHER_RATES, OTHER_RATES_HELP, SettingChange, SettingsFile, as_run, parse_split};
+use super::settings::{
+    DIGITS, ModelSource, OTHER_RATES, OTHER_RATES_HELP, SettingChange, SettingsFile, as_run, parse_split,
+};
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
 use files::Files;
@@ -346,7 +348,10 @@ fn train(
         if !terminal.is_quiet() {
             terminal.line(format_args!("report in `{}`", page.display()));
         }
-        show_best(&run, files, terminal);
+        // That of a language model becomes an adapter.
+        if !matches!(settings.model, ModelSource::Language(_)) {
+            show_best(&run, files, terminal);
+        }
     }
     Ok(())
 }
@@ -453,7 +458,7 @@ fn prepare(
     let seed = settings.training.seed.or(resumed_seed).unwrap_or(0);
     let model = settings.build_model(seed)?;
     if !terminal.is_quiet() {
-        summary::show(&model, terminal);
+        summary::show_before_run(&model, terminal);
     }
     let compile = settings.compile(&model, seed)?;
     let losses = compile.losses.clone();

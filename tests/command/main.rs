@@ -10,6 +10,7 @@ mod needed;
 mod bench;
 mod cli;
 mod doctor;
+mod finetune;
 mod flowers;
 mod guide;
 mod init;

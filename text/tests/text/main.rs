@@ -6,6 +6,7 @@
 mod blocks;
 mod chats;
 mod damaged;
+mod examples;
 #[path = "../../../tests/common/fuzz.rs"]
 mod fuzz;
 mod fuzzed;

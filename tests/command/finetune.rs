@@ -1,0 +1,145 @@
+//! `manyhands finetune`: language models of others learn texts, run by run as `train` has it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::command::{command, outputs, refused, succeed, text};
+
+/// A small random model of `scripts/text_golden.py`.
+fn model(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/tests/golden").join(name);
+    path.canonicalize().unwrap().display().to_string()
+}
+
+/// A folder with conversations in which each answer is the question again.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |number: usize| {
+        let word = ["red", "green", "blue", "white"][number % 4];
+        json!({"messages": [{"role": "user", "content": word}, {"role": "assistant", "content": word}]}).to_string()
+    };
+    let lines: Vec<String> = (0..24).map(line).collect();
+    fs::write(folder.path().join("chat.jsonl"), lines.join("\n")).unwrap();
+    folder
+}
+
+fn losses(run: &Path, name: &str) -> Vec<f64> {
+    let log = fs::read_to_string(run.join("log.jsonl")).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["kind"] == "epoch").filter_map(|line| line[name].as_f64()).collect()
+}
+
+/// Names and values of an adapter's matrices.
+fn adapter(run: &Path) -> Vec<(String, Vec<usize>, Vec<u8>)> {
+    let bytes = fs::read(run.join("adapter/adapter_model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let mut all: Vec<_> =
+        tensors.iter().map(|(name, view)| (name.to_owned(), view.shape().to_vec(), view.data().to_vec())).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_run_gives_an_adapter_and_goes_on() {
+    let folder = folder();
+    let (run, other) = (folder.path().join("run"), folder.path().join("other"));
+    let line =
+        format!("finetune {} chat.jsonl --batch-size 4 --learning-rate 0.01 --rank 2 --alpha 4", model("smollm"));
+    let (shown, warned) = outputs(&folder, &format!("{line} --run run --epochs 4"));
+    assert!(shown.contains("texts: 24 in all; 22 rows of ") && shown.contains("2 rows held out"), "{shown}");
+    assert!(shown.contains("assistant⏎«") && shown.contains("<|im_end|>»"), "{shown}");
+    assert!(shown.contains("on rows that were held out: perplexity "), "{shown}");
+    assert!(shown.contains("bits a byte") && shown.ends_with("adapter in `run/adapter`\n"), "{shown}");
+    assert!(!warned.contains("warning"), "{warned}");
+    let before = losses(&run, "loss");
+    assert!(before.len() == 4 && before[3] < 0.9 * before[0], "{before:?}");
+    let config: Value = serde_json::from_slice(&fs::read(run.join("adapter/adapter_config.json")).unwrap()).unwrap();
+    assert_eq!((&config["r"], &config["lora_alpha"], &config["bias"]), (&json!(2), &json!(4.0), &json!("none")));
+    // Seven products in each of two blocks, two matrices each.
+    assert_eq!(adapter(&run).len(), 28);
+    assert!(run.join("report.html").is_file());
+
+    // Half of the epochs, then the rest: the same bits.
+    succeed(&folder, &format!("{line} --run other --epochs 4"));
+    assert_eq!(adapter(&run), adapter(&other));
+    let page = succeed(&folder, "finetune --resume --run other --epochs 5");
+    assert!(page.contains("adapter in `other/adapter`"), "{page}");
+    assert_eq!(losses(&other, "loss").len(), 5);
+    assert_eq!(losses(&other, "loss")[..4], before);
+    assert!(refused(&folder, &format!("{line} --run run")).contains("holds `run.toml` of an earlier run"));
+    assert!(refused(&folder, "finetune --resume --run none").contains("`none/run.toml`"));
+}
+
+#[test]
+fn splits_and_gguf_files_change_nothing() {
+    let folder = folder();
+    let texts = "chat.jsonl --batch-size 5 --epochs 2 --learning-rate 0.01 --validation 0 --quiet";
+    let train = |model: &str, run: &str, adapters: &str| -> (PathBuf, Vec<f64>) {
+        succeed(&folder, &format!("finetune {model} {texts} --run {run} --adapters {adapters}"));
+        let run = folder.path().join(run);
+        let losses = losses(&run, "loss");
+        (run, losses)
+    };
+    for name in ["llama", "qwen3"] {
+        let (_, one) = train(&model(name), &format!("{name}-1"), "cpu");
+        for (model, run, adapters) in [(model(name), "2", "cpu,cpu,cpu"), (model(&format!("{name}.gguf")), "3", "cpu")]
+        {
+            let (_, other) = train(&model, &format!("{name}-{run}"), adapters);
+            assert!(
+                one.len() == 2 && other.iter().zip(&one).all(|(a, b)| (a / b - 1.0).abs() < 1e-5),
+                "{one:?} {other:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn plain_texts_are_cut_into_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("texts")).unwrap();
+    for name in ["a.txt", "b.txt", "notes.md"] {
+        fs::write(folder.path().join("texts").join(name), "to be or not to be ".repeat(20)).unwrap();
+    }
+    assert!(refused(&folder, "finetune missing texts --length 32 --dry-run").contains("missing"));
+    let shown = succeed(&folder, &format!("finetune {} texts --length 16 --dry-run --validation 0.25", model("qwen2")));
+    assert!(shown.contains("rows of 16 tokens to train on") && shown.contains("dry run: 3 epochs"), "{shown}");
+    assert!(!folder.path().join("runs").exists());
+}
+
+#[test]
+fn what_is_wrong_is_named_and_leaves_nothing_behind() {
+    let folder = folder();
+    let smollm = model("smollm");
+    let refused_with = |texts: &str, flags: &str| {
+        fs::write(folder.path().join("bad.jsonl"), texts).unwrap();
+        let refused = refused(&folder, &format!("finetune {smollm} bad.jsonl {flags}"));
+        assert!(!folder.path().join("runs").exists() && !folder.path().join("run").exists(), "{refused}");
+        refused
+    };
+    assert!(refused_with("", "").contains("needs at least one row, but has none"));
+    let broken = "{\"text\": \"red\"}\n{\"text\": \"gre";
+    assert!(refused_with(broken, "--run run").contains("line 2 of `bad.jsonl` needs to be JSON"));
+    let long = format!("{{\"text\": \"{}\"}}", "red ".repeat(400));
+    let said = refused_with(&long, "--length 32");
+    assert!(said.contains("needs a row to train on, but has 0 and 1 that are too long"), "{said}");
+    let layers = refused_with("{\"text\": \"red red\"}\n{\"text\": \"green\"}", "--layers attention.query,gate");
+    assert!(layers.contains("names `gate`, which can't have factors in this model"), "{layers}");
+    assert!(refused_with("{\"text\": \"red\"}", "--validation 1").contains("needs a part from 0 to below 1"));
+
+    // One text of several is too long: the others are trained, and it is told.
+    let texts = format!("{long}\n{}", ["{\"text\": \"red red red\"}"; 8].join("\n"));
+    fs::write(folder.path().join("mixed.jsonl"), texts).unwrap();
+    let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --length 32 --dry-run"));
+    assert!(warned.contains("1 texts are left out") && warned.contains("the first is line 1"), "{warned}");
+
+    let vectors = refused(&folder, &format!("finetune {} chat.jsonl", model("bert")));
+    assert!(vectors.contains("bert") || vectors.contains("chat template"), "{vectors}");
+    let none = command(&folder, "finetune").output().unwrap();
+    assert!(none.status.code() == Some(2) && text(&none.stderr).contains("<MODEL>"), "{}", text(&none.stderr));
+}

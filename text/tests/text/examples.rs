@@ -1,0 +1,75 @@
+//! Texts become rows whose targets are the next tokens.
+
+use std::fs;
+
+use manyhands_text::examples::{Examples, NOT_LEARNED};
+use manyhands_text::rows::Reader;
+use manyhands_text::{ModelFiles, Tokenizer};
+
+use super::golden;
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::of(&ModelFiles::open(&golden::path("smollm")).unwrap()).unwrap()
+}
+
+fn read(files: &[(&str, &str)], path: &str, most: usize, held_out: f64) -> manyhands_text::Result<Examples> {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let tokenizer = tokenizer();
+    let reader = Reader { tokenizer: &tokenizer, template: None };
+    Examples::read(&reader, &folder.path().join(path), most, held_out, 3)
+}
+
+/// By hand: of `prompt` and `completion`, the targets are the completion and the end, each one place before its token.
+#[test]
+fn targets_are_the_next_tokens_of_answers() {
+    let (prompt, completion) = ("blue or ", "red");
+    let line = format!("{{\"prompt\": \"{prompt}\", \"completion\": \"{completion}\"}}");
+    let examples = read(&[("a.jsonl", &line)], "a.jsonl", 64, 0.0).unwrap();
+    let tokenizer = tokenizer();
+    let encode = |text: &str| tokenizer.encode(text, manyhands_text::tokenizer::Around::None).unwrap().ids;
+    let (prompt, mut answer) = (encode(prompt), encode(completion));
+    answer.push(tokenizer.end().unwrap());
+    let bytes = tokenizer.decode(&answer).unwrap().len();
+    let all: Vec<f32> = prompt.iter().chain(&answer).map(|id| *id as f32).collect();
+    assert_eq!(examples.length, all.len().next_multiple_of(16));
+    assert_eq!(examples.train.ids[..all.len()], all);
+    assert!(examples.train.ids[all.len()..].iter().all(|id| *id == 0.0));
+    let mut targets = vec![NOT_LEARNED; examples.length];
+    for (place, id) in (prompt.len() - 1..).zip(&answer) {
+        targets[place] = *id as f32;
+    }
+    assert_eq!(examples.train.targets, targets);
+    assert_eq!((examples.train.learned, examples.train.bytes), (answer.len(), bytes));
+    // Each token as probable as one of 2^3, so 3 bits a token.
+    let bits = examples.train.bits_a_byte(3.0 * std::f64::consts::LN_2);
+    assert!((bits - 3.0 * answer.len() as f64 / bytes as f64).abs() < 1e-12);
+}
+
+#[test]
+fn each_token_of_a_plain_text_but_the_first_is_learned_once() {
+    let text = "to be or not to be, that is the question. ".repeat(9);
+    let examples = read(&[("a.txt", &text)], "a.txt", 16, 0.0).unwrap();
+    let ids = tokenizer().encode(&text, manyhands_text::tokenizer::Around::None).unwrap().ids;
+    let learned: Vec<f32> = examples.train.targets.iter().copied().filter(|target| *target != NOT_LEARNED).collect();
+    assert_eq!(learned, ids[1..].iter().map(|id| *id as f32).collect::<Vec<_>>());
+    assert_eq!((examples.length, examples.train.learned), (16, ids.len() - 1));
+}
+
+#[test]
+fn rows_are_held_out_by_the_seed_and_the_long_ones_left_out() {
+    let line = |number: usize| format!("{{\"text\": \"{}\"}}\n", "red ".repeat(number));
+    let lines: String = (1..=20).map(line).collect();
+    let examples = read(&[("a.jsonl", &lines)], "a.jsonl", 32, 0.2).unwrap();
+    let again = read(&[("a.jsonl", &lines)], "a.jsonl", 32, 0.2).unwrap();
+    assert_eq!(examples, again);
+    let fit = 20 - examples.left_out.count;
+    assert!(examples.left_out.count > 0 && examples.left_out.first_line == fit + 1, "{:?}", examples.left_out);
+    let rows = |ids: &[f32]| ids.len() / examples.length;
+    assert_eq!(rows(&examples.train.ids) + rows(&examples.held_out.ids), fit);
+    assert_eq!(rows(&examples.held_out.ids), (fit as f64 * 0.2).round() as usize);
+    let refused = read(&[("a.md", "")], ".", 32, 0.0).unwrap_err().to_string();
+    assert!(refused.contains("needs files that end in `.txt`"), "{refused}");
+}
