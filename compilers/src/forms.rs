@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, ensure};
 use manyhands_engine::kernels::cases::Case;
 use manyhands_engine::kernels::{self, Kernel, Tile};
 use naga::back::{PipelineConstants, pipeline_constants, spv};
@@ -11,7 +11,7 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, ShaderStage};
 
 /// One text that a driver gets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Form {
     /// Its name: `dense.forward Workgroup64 PRODUCT_ACROSS=16`.
     pub name: String,
@@ -81,19 +81,21 @@ fn form(kernel: &Kernel, tile: Tile, constants: Vec<(String, f64)>) -> Result<Fo
     Ok(Form { name, kernel: kernel.name(), ..form })
 }
 
-/// The form of a file of WGSL with one entry point.
+/// The forms of a file of WGSL, one for each entry point: `attention.forward` and others of `attention.wgsl`.
 ///
 /// # Errors
-/// If the file can't be read, does not compile, or has no entry point or several.
-pub fn of_file(path: &Path) -> Result<Form> {
+/// If the file can't be read, does not compile, or has no entry point.
+pub fn of_file(path: &Path) -> Result<Vec<Form>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
     let module = naga::front::wgsl::parse_str(&text).map_err(|error| anyhow!("{}", error.emit_to_string(&text)))?;
-    let [entry] = &module.entry_points[..] else {
-        bail!("{} needs one entry point, but has {}", path.display(), module.entry_points.len());
+    ensure!(!module.entry_points.is_empty(), "{} needs an entry point, but has none", path.display());
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let form = |entry: &naga::EntryPoint| {
+        let name = format!("{stem}.{}", entry.name);
+        let form = translated(&text, &entry.name, Vec::new()).with_context(|| path.display().to_string())?;
+        Ok(Form { kernel: name.clone(), name, ..form })
     };
-    let form = translated(&text, &entry.name, Vec::new()).with_context(|| path.display().to_string())?;
-    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Form { kernel: name.clone(), name, ..form })
+    module.entry_points.iter().map(form).collect()
 }
 
 /// As wgpu gives a kernel of ours to a driver of Vulkan 1.3: without checks.

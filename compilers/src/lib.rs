@@ -76,7 +76,7 @@ pub fn compile(chip: &Chip, wanted: &Wanted) -> Result<OnChip> {
     let forms = if wanted.files.is_empty() {
         forms::all(&wanted.kernels, wanted.constants)?
     } else {
-        wanted.files.iter().map(|file| forms::of_file(file)).collect::<Result<_>>()?
+        wanted.files.iter().map(|file| forms::of_file(file)).collect::<Result<Vec<_>>>()?.concat()
     };
     ensure!(!forms.is_empty(), "no kernel has `{}` in its name", wanted.kernels);
     let mut told = Vec::new();

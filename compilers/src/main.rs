@@ -20,7 +20,7 @@ struct Arguments {
     /// Kernels whose names contain this, such as `attention`; all by default.
     #[arg(long, default_value = "")]
     kernels: String,
-    /// Compile this file of WGSL in place of kernels; may be given several times.
+    /// Compile each entry point of this file of WGSL in place of kernels; may be given several times.
     #[arg(long = "wgsl", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Most sets of constants of a kernel and tile.

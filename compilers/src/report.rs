@@ -65,6 +65,12 @@ impl Told {
         self.figure(Figure::Spilled).unwrap_or(0.0)
     }
 
+    /// Says which registers or arrays of an invocation lie in memory, if any do.
+    pub fn in_memory(&self) -> Option<String> {
+        let [spilled, scratch] = [Figure::Spilled, Figure::ScratchBytes].map(|it| self.figure(it).unwrap_or(0.0));
+        (spilled + scratch > 0.0).then(|| format!("{spilled} registers spilled, {scratch} scratch bytes"))
+    }
+
     /// Subgroups that share a SIMD.
     pub fn subgroups(&self) -> Option<f64> {
         self.figure(Figure::Subgroups)

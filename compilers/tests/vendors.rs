@@ -30,11 +30,8 @@ fn check(chip: &str, is_given: fn(&Told) -> bool) {
     let given: Vec<&Told> = found.forms.iter().filter(|told| is_given(told)).collect();
     assert!(given.len() > 50, "{chip}: {} forms that a card is given", given.len());
     for told in given {
-        match told.figure(Figure::Spilled) {
-            Some(0.0) => {}
-            Some(spilled) => complaints.push(format!("{chip}: {}: {spilled} registers spilled", told.form)),
-            None => complaints.push(format!("{chip}: {}: the compiler does not tell what it spilled", told.form)),
-        }
+        let untold = told.figure(Figure::Spilled).is_none().then(|| "the compiler does not tell what it spilled".to_owned());
+        complaints.extend(told.in_memory().or(untold).map(|complaint| format!("{chip}: {}: {complaint}", told.form)));
     }
     assert!(
         complaints.is_empty(),
