@@ -74,7 +74,7 @@ fn below_floors(found: &OnChip) -> Vec<String> {
     complaints
 }
 
-/// What the system's driver makes of all kernels, or of those of `files`, for a chip.
+/// All kernels, or those of `files`, as the system's driver compiles them for a chip.
 fn compiled(chip: &str, files: Vec<PathBuf>) -> Option<OnChip> {
     let wanted = Wanted { kernels: String::new(), files, constants: 1, assembly: false };
     let program = Path::new(env!("CARGO_BIN_EXE_manyhands-compilers"));

@@ -16,31 +16,7 @@
 //           splits * k_h * ceil(k_w / ACROSS) * channels * multiplier (backward_weights).
 // Accuracy  within 1e-5 of the twin, relative to 1 + |y|; 5e-5 for sums over slabs of up to 4096 pixels.
 // Twin      src/kernels/depthwise_conv2d.rs, fn forward_twin, backward_input_twin, backward_weights_twin.
-// Uses      lib/grid.wgsl, lib/activation.wgsl
-
-struct Params {
-    rows: u32,
-    in_h: u32,
-    in_w: u32,
-    channels: u32,
-    multiplier: u32,
-    out_h: u32,
-    out_w: u32,
-    k_h: u32,
-    k_w: u32,
-    stride_h: u32,
-    stride_w: u32,
-    dilation_h: u32,
-    dilation_w: u32,
-    pad_top: u32,
-    pad_left: u32,
-    splits: u32,
-}
-
-// 0 leaves `bias` unread: any buffer may be bound there.
-override USE_BIAS: u32 = 1u;
-// Neighbouring weights whose sums an invocation takes, at most 8.
-override ACROSS: u32 = 8u;
+// Uses      lib/grid.wgsl, lib/activation.wgsl, lib/depthwise.wgsl
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -74,7 +50,7 @@ fn forward(
 ) {
     let i = element_index(workgroup, workgroups, lane, 64u);
     let all = params.channels * params.multiplier;
-    let strips = (params.out_w + 3u) / 4u;
+    let strips = strips_of_results();
     let strip = i / all;
     let line = strip / strips;
     if line >= params.rows * params.out_h {
@@ -83,10 +59,9 @@ fn forward(
     let o = i % all;
     let channel = o / params.multiplier;
     let ox = strip % strips * 4u;
-    // Above and left of the image these wrap; sums with a place in the window wrap back, or stay past the image's end.
-    let top = line % params.out_h * params.stride_h - params.pad_top;
+    let top = top_of(line);
     let left = ox * params.stride_w - params.pad_left;
-    let image = line / params.out_h * params.in_h;
+    let image = input_of(line);
     var sums = vec4<f32>(0.0);
     for (var kh = 0u; kh < params.k_h; kh += 1u) {
         let iy = top + kh * params.dilation_h;
@@ -119,7 +94,6 @@ fn forward(
     }
 }
 
-// The four pixels of an invocation are `stride_w` apart: those meet the same taps.
 @compute @workgroup_size(64)
 fn backward_input(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -128,14 +102,14 @@ fn backward_input(
 ) {
     let i = element_index(workgroup, workgroups, lane, 64u);
     let stride = params.stride_w;
-    let strips = ((params.in_w + stride - 1u) / stride + 3u) / 4u * stride;
+    let strips = strips_of_input(stride);
     let strip = i / params.channels;
     let line = strip / strips;
     if line >= params.rows * params.in_h {
         return;
     }
     let channel = i % params.channels;
-    let ix = strip % strips / stride * 4u * stride + strip % stride;
+    let ix = first_of_strip(strip % strips, stride);
     let padded = line % params.in_h + params.pad_top;
     let image = line / params.in_h * params.out_h;
     var sums = vec4<f32>(0.0);
@@ -209,15 +183,13 @@ fn backward_weights(
         return;
     }
     let channel = o / params.multiplier;
-    let lines = params.rows * params.out_h;
-    let slab = (lines + params.splits - 1u) / params.splits;
-    let end = min((split + 1u) * slab, lines);
+    let slab = slab_of(split);
     var low = vec4<f32>(0.0);
     var high = vec4<f32>(0.0);
-    for (var line = split * slab; line < end; line += 1u) {
-        let iy = line % params.out_h * params.stride_h + kh * params.dilation_h - params.pad_top;
+    for (var line = slab.x; line < slab.y; line += 1u) {
+        let iy = top_of(line) + kh * params.dilation_h;
         if iy < params.in_h {
-            let from_line = line / params.out_h * params.in_h + iy;
+            let from_line = input_of(line) + iy;
             var ix = kw * params.dilation_w - params.pad_left;
             var at = line * params.out_w * all + o;
             // A line's own sums, so that long sums round less.

@@ -17,36 +17,12 @@
 //           splits * k_h * ceil(WIDE / ACROSS) * channels / 4 (backward_weights).
 // Accuracy  within 1e-5 of the twin, relative to 1 + |y|; 5e-5 for sums over slabs of up to 4096 pixels.
 // Twin      src/kernels/depthwise_conv2d.rs, fn forward_twin, backward_input_twin, backward_weights_twin.
-// Uses      lib/grid.wgsl, lib/activation.wgsl
+// Uses      lib/grid.wgsl, lib/activation.wgsl, lib/depthwise.wgsl
 
-struct Params {
-    rows: u32,
-    in_h: u32,
-    in_w: u32,
-    channels: u32,
-    multiplier: u32,
-    out_h: u32,
-    out_w: u32,
-    k_h: u32,
-    k_w: u32,
-    stride_h: u32,
-    stride_w: u32,
-    dilation_h: u32,
-    dilation_w: u32,
-    pad_top: u32,
-    pad_left: u32,
-    splits: u32,
-}
-
-// 0 leaves `bias4` unread: any buffer may be bound there.
-override USE_BIAS: u32 = 1u;
 // `k_w`, `stride_w` and `dilation_w`.
 override WIDE: u32 = 3u;
 override STRIDE: u32 = 1u;
 override DILATION: u32 = 1u;
-// Neighbouring weights whose sums an invocation takes, at most 8.
-override ACROSS: u32 = 8u;
-
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x4: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> w4: array<vec4<f32>>;
@@ -86,18 +62,17 @@ fn forward(
 ) {
     let i = element_index(workgroup, workgroups, lane, 64u);
     let fours = params.channels / 4u;
-    let strips = (params.out_w + 3u) / 4u;
+    let strips = strips_of_results();
     let line = i / fours / strips;
     if line >= params.rows * params.out_h {
         return;
     }
     let channel = i % fours;
     let ox = i / fours % strips * 4u;
-    // Above and left of the image these wrap; sums with a place in the window wrap back, or stay past the image's end.
-    let top = line % params.out_h * params.stride_h - params.pad_top;
+    let top = top_of(line);
     let left = ox * STRIDE - params.pad_left;
     let is_inner = left < params.in_w && left + 3u * STRIDE + (WIDE - 1u) * DILATION < params.in_w;
-    let image = line / params.out_h * params.in_h;
+    let image = input_of(line);
     var sums = Strip(vec4<f32>(0.0), vec4<f32>(0.0), vec4<f32>(0.0), vec4<f32>(0.0));
     for (var kh = 0u; kh < params.k_h; kh += 1u) {
         let iy = top + kh * params.dilation_h;
@@ -143,7 +118,6 @@ fn forward(
     }
 }
 
-// The four pixels of an invocation are STRIDE apart: those meet the same taps.
 @compute @workgroup_size(64)
 fn backward_input(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -152,14 +126,14 @@ fn backward_input(
 ) {
     let i = element_index(workgroup, workgroups, lane, 64u);
     let fours = params.channels / 4u;
-    let strips = ((params.in_w + STRIDE - 1u) / STRIDE + 3u) / 4u * STRIDE;
+    let strips = strips_of_input(STRIDE);
     let line = i / fours / strips;
     if line >= params.rows * params.in_h {
         return;
     }
     let channel = i % fours;
     let strip = i / fours % strips;
-    let ix = strip / STRIDE * 4u * STRIDE + strip % STRIDE;
+    let ix = first_of_strip(strip, STRIDE);
     let padded = vec2<u32>(line % params.in_h + params.pad_top, ix + params.pad_left);
     let is_inner = padded.y >= (WIDE - 1u) * DILATION && padded.y / STRIDE + 3u < params.out_w;
     let image = line / params.in_h * params.out_h;
@@ -309,16 +283,14 @@ fn backward_weights(
     if split >= params.splits {
         return;
     }
-    let lines = params.rows * params.out_h;
-    let slab = (lines + params.splits - 1u) / params.splits;
-    let end = min((split + 1u) * slab, lines);
+    let slab = slab_of(split);
     var sums = no_taps();
-    for (var line = split * slab; line < end; line += 1u) {
-        let iy = line % params.out_h * params.stride_h + kh * params.dilation_h - params.pad_top;
+    for (var line = slab.x; line < slab.y; line += 1u) {
+        let iy = top_of(line) + kh * params.dilation_h;
         if iy >= params.in_h {
             continue;
         }
-        let start = (line / params.out_h * params.in_h + iy) * params.in_w * fours + channel;
+        let start = (input_of(line) + iy) * params.in_w * fours + channel;
         let slopes = line * params.out_w * fours + channel;
         // A line's own sums, so that long sums round less.
         var of_line = no_taps();

@@ -48,16 +48,6 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> carried_h: array<f32>;
 @group(0) @binding(7) var<storage, read_write> carried_c: array<f32>;
 
-// `next` of the last step, and `y_offset` of a step without output.
-const NONE: u32 = 0xffffffffu;
-
-fn bias_of(i: u32) -> f32 {
-    if USE_BIAS != 0u {
-        return bias[i];
-    }
-    return 0.0;
-}
-
 // The product of the state; the first step has none.
 fn part_of(i: u32) -> f32 {
     if params.is_first != 0u {
@@ -66,30 +56,12 @@ fn part_of(i: u32) -> f32 {
     return part[i];
 }
 
-fn counts(row: u32) -> bool {
-    if MASKED != 0u {
-        return mask[row * params.steps + params.at] >= 0.5;
-    }
-    return true;
-}
-
-fn known_counts(row: u32) -> bool {
-    if MASKED != 0u {
-        return known[row * params.steps + params.at] >= 0.5;
-    }
-    return true;
-}
-
 // The state before the step.
 fn state_before(i: u32) -> f32 {
     if params.is_first != 0u {
         return 0.0;
     }
     return state[i];
-}
-
-fn place(row: u32, unit: u32, at: u32) -> u32 {
-    return (row * params.steps + at) * params.units + unit;
 }
 
 // Writes the state after the step to all who want it.
@@ -101,9 +73,7 @@ fn leave(row: u32, unit: u32, h: f32, is_counted: bool) {
     if params.next != NONE {
         states[place(row, unit, params.next)] = h;
     }
-    if params.y_offset != NONE {
-        y[row * params.y_stride + params.y_offset + unit] = select(h, 0.0, ZERO_OUTPUT != 0u && !is_counted);
-    }
+    leave_output(row, unit, params.y_offset, h, is_counted);
 }
 
 @compute @workgroup_size(64)
@@ -121,14 +91,8 @@ fn forward_lstm(
     let unit = item % n;
     let at = (row * params.steps + params.at) * 4u * n + unit;
     let p = row * 4u * n + unit;
-    let i = gate(gates[at] + part_of(p) + bias_of(unit));
-    let f = gate(gates[at + n] + part_of(p + n) + bias_of(unit + n));
-    let g = activate(gates[at + 2u * n] + part_of(p + 2u * n) + bias_of(unit + 2u * n));
-    let o = gate(gates[at + 3u * n] + part_of(p + 3u * n) + bias_of(unit + 3u * n));
-    gates[at] = i;
-    gates[at + n] = f;
-    gates[at + 2u * n] = g;
-    gates[at + 3u * n] = o;
+    let products = vec4<f32>(part_of(p), part_of(p + n), part_of(p + 2u * n), part_of(p + 3u * n));
+    let all = lstm_gates(at, unit, products);
     let here = place(row, unit, params.at);
     var c_before = 0.0;
     if params.is_first != 0u {
@@ -136,9 +100,9 @@ fn forward_lstm(
     } else {
         c_before = cells[here];
     }
-    var c = f * c_before + i * g;
-    var h = o * activate(c);
-    let is_counted = counts(row);
+    var c = all.y * c_before + all.x * all.z;
+    var h = all.w * activate(c);
+    let is_counted = counts(row, params.at);
     if !is_counted {
         c = c_before;
         h = state_before(item);
@@ -164,17 +128,10 @@ fn forward_gru(
     let unit = item % n;
     let at = (row * params.steps + params.at) * 6u * n + unit;
     let p = row * 3u * n + unit;
-    let z = gate(gates[at] + bias_of(unit) + part_of(p) + bias_of(3u * n + unit));
-    let r = gate(gates[at + n] + bias_of(unit + n) + part_of(p + n) + bias_of(4u * n + unit));
-    let inner = part_of(p + 2u * n) + bias_of(5u * n + unit);
-    let g = activate(gates[at + 2u * n] + bias_of(unit + 2u * n) + r * inner);
-    gates[at] = z;
-    gates[at + n] = r;
-    gates[at + 2u * n] = g;
-    gates[at + 3u * n] = inner;
     let h_before = state_before(item);
-    let is_counted = counts(row);
-    leave(row, unit, select(h_before, z * h_before + (1.0 - z) * g, is_counted), is_counted);
+    let h = gru_state(at, unit, vec3<f32>(part_of(p), part_of(p + n), part_of(p + 2u * n)), h_before);
+    let is_counted = counts(row, params.at);
+    leave(row, unit, select(h_before, h, is_counted), is_counted);
 }
 
 @compute @workgroup_size(64)
@@ -192,7 +149,7 @@ fn forward_simple(
     let at = place(row, unit, params.at);
     let h = activate(gates[at] + part_of(item) + bias_of(unit));
     gates[at] = h;
-    let is_counted = counts(row);
+    let is_counted = counts(row, params.at);
     leave(row, unit, select(state_before(item), h, is_counted), is_counted);
 }
 
@@ -202,10 +159,7 @@ fn d_state(item: u32, row: u32, unit: u32) -> f32 {
     if params.next != NONE {
         sum = d_part[item] + carried_h[item];
     }
-    if params.y_offset != NONE && (ZERO_OUTPUT == 0u || known_counts(row)) {
-        sum += dy[row * params.y_stride + params.y_offset + unit];
-    }
-    return sum;
+    return with_output_slope(sum, row, unit, params.at, params.y_offset);
 }
 
 @compute @workgroup_size(64)
@@ -227,28 +181,7 @@ fn backward_lstm(
     if params.next != NONE {
         d_after = carried_c[item];
     }
-    if !known_counts(row) {
-        d_gates[at] = 0.0;
-        d_gates[at + n] = 0.0;
-        d_gates[at + 2u * n] = 0.0;
-        d_gates[at + 3u * n] = 0.0;
-        carried_h[item] = dh;
-        carried_c[item] = d_after;
-        return;
-    }
-    let i = d_gates[at];
-    let f = d_gates[at + n];
-    let g = d_gates[at + 2u * n];
-    let o = d_gates[at + 3u * n];
-    let c_before = before[place(row, unit, params.at)];
-    let a = activate(f * c_before + i * g);
-    let dc = d_after + dh * o * activation_slope_from_output(a);
-    d_gates[at] = dc * g * gate_slope(i);
-    d_gates[at + n] = dc * c_before * gate_slope(f);
-    d_gates[at + 2u * n] = dc * i * activation_slope_from_output(g);
-    d_gates[at + 3u * n] = dh * a * gate_slope(o);
-    carried_h[item] = 0.0;
-    carried_c[item] = dc * f;
+    _ = lstm_slopes(at, item, place(row, unit, params.at), dh, d_after, known_counts(row, params.at));
 }
 
 @compute @workgroup_size(64)
@@ -266,23 +199,7 @@ fn backward_gru(
     let unit = item % n;
     let at = (row * params.steps + params.at) * 6u * n + unit;
     let dh = d_state(item, row, unit);
-    let is_counted = known_counts(row);
-    let d = select(0.0, dh, is_counted);
-    let z = d_gates[at];
-    let r = d_gates[at + n];
-    let g = d_gates[at + 2u * n];
-    let inner = d_gates[at + 3u * n];
-    let h_before = before[place(row, unit, params.at)];
-    let dz = d * (h_before - g) * gate_slope(z);
-    let dg = d * (1.0 - z) * activation_slope_from_output(g);
-    let dr = dg * inner * gate_slope(r);
-    d_gates[at] = dz;
-    d_gates[at + n] = dr;
-    d_gates[at + 2u * n] = dg;
-    d_gates[at + 3u * n] = dz;
-    d_gates[at + 4u * n] = dr;
-    d_gates[at + 5u * n] = dg * r;
-    carried_h[item] = select(dh, dh * z, is_counted);
+    _ = gru_slopes(at, item, place(row, unit, params.at), dh, known_counts(row, params.at));
 }
 
 @compute @workgroup_size(64)
@@ -299,7 +216,7 @@ fn backward_simple(
     let unit = item % params.units;
     let at = place(row, unit, params.at);
     let dh = d_state(item, row, unit);
-    let is_counted = known_counts(row);
+    let is_counted = known_counts(row, params.at);
     d_gates[at] = select(0.0, dh * activation_slope_from_output(before[at]), is_counted);
     carried_h[item] = select(dh, 0.0, is_counted);
 }

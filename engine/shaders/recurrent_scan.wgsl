@@ -45,7 +45,6 @@ struct Params {
 const INVOCATIONS: u32 = 128u;
 // Rows of a workgroup: two vectors.
 const ROWS: u32 = 8u;
-const NONE: u32 = 0xffffffffu;
 
 // States of two steps, of up to 128 units; gradients of up to 512 products.
 var<workgroup> kept_states: array<vec4<f32>, 512>;
@@ -62,27 +61,6 @@ fn output_of(step: u32) -> u32 {
         return select(NONE, params.y_first, step + 1u == params.steps);
     }
     return params.y_first + select(place_of(step), step, params.y_in_order != 0u) * params.y_width;
-}
-
-fn bias_of(i: u32) -> f32 {
-    if USE_BIAS != 0u {
-        return bias[i];
-    }
-    return 0.0;
-}
-
-fn counts(row: u32, at: u32) -> bool {
-    if MASKED != 0u {
-        return mask[row * params.steps + at] >= 0.5;
-    }
-    return true;
-}
-
-fn known_counts(row: u32, at: u32) -> bool {
-    if MASKED != 0u {
-        return known[row * params.steps + at] >= 0.5;
-    }
-    return true;
 }
 
 fn with_row(four: vec4<f32>, r: u32, value: f32) -> vec4<f32> {
@@ -119,34 +97,23 @@ fn take_states(lane: u32, first_row: u32) {
 fn leave(row: u32, unit: u32, step: u32, h: f32, is_counted: bool) {
     let at = place_of(step);
     if step == 0u {
-        states[(row * params.steps + at) * params.units + unit] = 0.0;
+        states[place(row, unit, at)] = 0.0;
     }
     if step + 1u < params.steps {
-        states[(row * params.steps + place_of(step + 1u)) * params.units + unit] = h;
+        states[place(row, unit, place_of(step + 1u))] = h;
     }
     if step + 1u == params.first + params.count {
         state[row * params.units + unit] = h;
     }
-    let output = output_of(step);
-    if output != NONE {
-        y[row * params.y_stride + output + unit] = select(h, 0.0, ZERO_OUTPUT != 0u && !is_counted);
-    }
+    leave_output(row, unit, output_of(step), h, is_counted);
 }
 
 // A row of a unit of the LSTM after its products with the state: the new state.
 fn lstm_row(row: u32, unit: u32, step: u32, products: vec4<f32>, h_before: f32) -> f32 {
     let n = params.units;
     let at = place_of(step);
-    let from_gates = (row * params.steps + at) * 4u * n + unit;
-    let i = gate(gates[from_gates] + products.x + bias_of(unit));
-    let f = gate(gates[from_gates + n] + products.y + bias_of(unit + n));
-    let g = activate(gates[from_gates + 2u * n] + products.z + bias_of(unit + 2u * n));
-    let o = gate(gates[from_gates + 3u * n] + products.w + bias_of(unit + 3u * n));
-    gates[from_gates] = i;
-    gates[from_gates + n] = f;
-    gates[from_gates + 2u * n] = g;
-    gates[from_gates + 3u * n] = o;
-    let here = (row * params.steps + at) * n + unit;
+    let all = lstm_gates((row * params.steps + at) * 4u * n + unit, unit, products);
+    let here = place(row, unit, at);
     var c_before = 0.0;
     if step == 0u {
         cells[here] = 0.0;
@@ -154,10 +121,10 @@ fn lstm_row(row: u32, unit: u32, step: u32, products: vec4<f32>, h_before: f32) 
         c_before = cells[here];
     }
     let is_counted = counts(row, at);
-    let c = select(c_before, f * c_before + i * g, is_counted);
-    let h = select(h_before, o * activate(c), is_counted);
+    let c = select(c_before, all.y * c_before + all.x * all.z, is_counted);
+    let h = select(h_before, all.w * activate(c), is_counted);
     if step + 1u < params.steps {
-        cells[(row * params.steps + place_of(step + 1u)) * n + unit] = c;
+        cells[place(row, unit, place_of(step + 1u))] = c;
     }
     leave(row, unit, step, h, is_counted);
     return h;
@@ -165,19 +132,10 @@ fn lstm_row(row: u32, unit: u32, step: u32, products: vec4<f32>, h_before: f32) 
 
 // As `lstm_row`, of the GRU.
 fn gru_row(row: u32, unit: u32, step: u32, products: vec3<f32>, h_before: f32) -> f32 {
-    let n = params.units;
     let at = place_of(step);
-    let from_gates = (row * params.steps + at) * 6u * n + unit;
-    let z = gate(gates[from_gates] + bias_of(unit) + products.x + bias_of(3u * n + unit));
-    let r = gate(gates[from_gates + n] + bias_of(unit + n) + products.y + bias_of(4u * n + unit));
-    let inner = products.z + bias_of(5u * n + unit);
-    let g = activate(gates[from_gates + 2u * n] + bias_of(unit + 2u * n) + r * inner);
-    gates[from_gates] = z;
-    gates[from_gates + n] = r;
-    gates[from_gates + 2u * n] = g;
-    gates[from_gates + 3u * n] = inner;
+    let counted = gru_state((row * params.steps + at) * 6u * params.units + unit, unit, products, h_before);
     let is_counted = counts(row, at);
-    let h = select(h_before, z * h_before + (1.0 - z) * g, is_counted);
+    let h = select(h_before, counted, is_counted);
     leave(row, unit, step, h, is_counted);
     return h;
 }
@@ -265,8 +223,11 @@ fn forward_gru(
     }
 }
 
-// Takes gradients of the products of a step: `n_gates` times the units, from `skipped` of `width` units a step on.
+// Takes gradients of the products of a step, if there is one: so many times the units, from some on, of so many a step.
 fn take_slopes(lane: u32, first_row: u32, step: u32, sizes: vec3<u32>) {
+    if step >= params.steps {
+        return;
+    }
     let columns = sizes.x * params.units;
     for (var n = lane; n < 2u * columns; n += INVOCATIONS) {
         var four = vec4<f32>(0.0);
@@ -281,8 +242,16 @@ fn take_slopes(lane: u32, first_row: u32, step: u32, sizes: vec3<u32>) {
     }
 }
 
-// Adds to the carried gradients of states the products of those of the step behind.
-fn add_products(lane: u32, first_row: u32, n_gates: u32) {
+// Adds to the carried gradients of states the products of those of the step behind, if there is one.
+fn add_products(lane: u32, first_row: u32, behind: u32, n_gates: u32) {
+    workgroupBarrier();
+    if behind < params.steps {
+        add_to_states(lane, first_row, n_gates);
+    }
+    workgroupBarrier();
+}
+
+fn add_to_states(lane: u32, first_row: u32, n_gates: u32) {
     let columns = n_gates * params.units;
     for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
         let item = item_of(n, first_row);
@@ -306,71 +275,29 @@ fn d_state(row: u32, unit: u32, step: u32) -> f32 {
     if step + 1u < params.steps {
         sum = carried_h[row * params.units + unit];
     }
-    let output = output_of(step);
-    if output != NONE && (ZERO_OUTPUT == 0u || known_counts(row, place_of(step))) {
-        sum += dy[row * params.y_stride + output + unit];
-    }
-    return sum;
+    return with_output_slope(sum, row, unit, place_of(step), output_of(step));
 }
 
-// A row of a unit of the LSTM: the gradients of its products.
-fn lstm_slopes(row: u32, unit: u32, step: u32) -> vec4<f32> {
+// A row of a unit of the LSTM: the gradients of its products with the state.
+fn lstm_row_slopes(row: u32, unit: u32, step: u32) -> vec4<f32> {
     let n = params.units;
     let at = place_of(step);
-    let from_gates = (row * params.steps + at) * 4u * n + unit;
     let dh = d_state(row, unit, step);
     var d_after = 0.0;
     if step + 1u < params.steps {
         d_after = carried_c[row * n + unit];
     }
-    let i = d_gates[from_gates];
-    let f = d_gates[from_gates + n];
-    let g = d_gates[from_gates + 2u * n];
-    let o = d_gates[from_gates + 3u * n];
-    let c_before = before[(row * params.steps + at) * n + unit];
-    let a = activate(f * c_before + i * g);
-    let dc = d_after + dh * o * activation_slope_from_output(a);
-    let is_counted = known_counts(row, at);
-    let slopes = vec4<f32>(
-        dc * g * gate_slope(i),
-        dc * c_before * gate_slope(f),
-        dc * i * activation_slope_from_output(g),
-        dh * a * gate_slope(o),
-    );
-    let d = select(vec4<f32>(0.0), slopes, is_counted);
-    d_gates[from_gates] = d.x;
-    d_gates[from_gates + n] = d.y;
-    d_gates[from_gates + 2u * n] = d.z;
-    d_gates[from_gates + 3u * n] = d.w;
-    carried_h[row * n + unit] = select(dh, 0.0, is_counted);
-    carried_c[row * n + unit] = select(d_after, dc * f, is_counted);
-    return d;
+    let first = (row * params.steps + at) * 4u * n + unit;
+    return lstm_slopes(first, row * n + unit, place(row, unit, at), dh, d_after, known_counts(row, at));
 }
 
-// As `lstm_slopes`, of the GRU.
-fn gru_slopes(row: u32, unit: u32, step: u32) -> vec3<f32> {
+// As `lstm_row_slopes`, of the GRU.
+fn gru_row_slopes(row: u32, unit: u32, step: u32) -> vec3<f32> {
     let n = params.units;
     let at = place_of(step);
-    let from_gates = (row * params.steps + at) * 6u * n + unit;
     let dh = d_state(row, unit, step);
-    let is_counted = known_counts(row, at);
-    let d = select(0.0, dh, is_counted);
-    let z = d_gates[from_gates];
-    let r = d_gates[from_gates + n];
-    let g = d_gates[from_gates + 2u * n];
-    let inner = d_gates[from_gates + 3u * n];
-    let h_before = before[(row * params.steps + at) * n + unit];
-    let dz = d * (h_before - g) * gate_slope(z);
-    let dg = d * (1.0 - z) * activation_slope_from_output(g);
-    let dr = dg * inner * gate_slope(r);
-    d_gates[from_gates] = dz;
-    d_gates[from_gates + n] = dr;
-    d_gates[from_gates + 2u * n] = dg;
-    d_gates[from_gates + 3u * n] = dz;
-    d_gates[from_gates + 4u * n] = dr;
-    d_gates[from_gates + 5u * n] = dg * r;
-    carried_h[row * n + unit] = select(dh, dh * z, is_counted);
-    return vec3<f32>(dz, dr, dg * r);
+    let first = (row * params.steps + at) * 6u * n + unit;
+    return gru_slopes(first, row * n + unit, place(row, unit, at), dh, known_counts(row, at));
 }
 
 @compute @workgroup_size(INVOCATIONS)
@@ -384,15 +311,9 @@ fn backward_lstm(
         return;
     }
     let end = params.first + params.count;
-    if end < params.steps {
-        take_slopes(lane, first_row, end, vec3<u32>(4u, 0u, 4u));
-    }
+    take_slopes(lane, first_row, end, vec3<u32>(4u, 0u, 4u));
     for (var behind = end; behind > params.first; behind -= 1u) {
-        workgroupBarrier();
-        if behind < params.steps {
-            add_products(lane, first_row, 4u);
-        }
-        workgroupBarrier();
+        add_products(lane, first_row, behind, 4u);
         for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
             let item = item_of(n, first_row);
             var i = vec4<f32>(0.0);
@@ -401,7 +322,7 @@ fn backward_lstm(
             var o = vec4<f32>(0.0);
             for (var r = 0u; r < 4u; r += 1u) {
                 if item.row + r < params.rows {
-                    let d = lstm_slopes(item.row + r, item.unit, behind - 1u);
+                    let d = lstm_row_slopes(item.row + r, item.unit, behind - 1u);
                     i = with_row(i, r, d.x);
                     f = with_row(f, r, d.y);
                     g = with_row(g, r, d.z);
@@ -428,15 +349,9 @@ fn backward_gru(
         return;
     }
     let end = params.first + params.count;
-    if end < params.steps {
-        take_slopes(lane, first_row, end, vec3<u32>(3u, 3u, 6u));
-    }
+    take_slopes(lane, first_row, end, vec3<u32>(3u, 3u, 6u));
     for (var behind = end; behind > params.first; behind -= 1u) {
-        workgroupBarrier();
-        if behind < params.steps {
-            add_products(lane, first_row, 3u);
-        }
-        workgroupBarrier();
+        add_products(lane, first_row, behind, 3u);
         for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
             let item = item_of(n, first_row);
             var z = vec4<f32>(0.0);
@@ -444,7 +359,7 @@ fn backward_gru(
             var g = vec4<f32>(0.0);
             for (var r = 0u; r < 4u; r += 1u) {
                 if item.row + r < params.rows {
-                    let d = gru_slopes(item.row + r, item.unit, behind - 1u);
+                    let d = gru_row_slopes(item.row + r, item.unit, behind - 1u);
                     z = with_row(z, r, d.x);
                     reset = with_row(reset, r, d.y);
                     g = with_row(g, r, d.z);

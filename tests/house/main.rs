@@ -239,8 +239,8 @@ fn headers_name_their_libraries(tree: &Tree) -> Vec<String> {
 }
 
 fn every_library_is_one_of_the_table(tree: &Tree) -> Vec<String> {
-    use Library::{Activation, Attention, Gates, Grid, Product, Random, Reduce, Update};
-    let all = [Grid, Reduce, Activation, Random, Update, Product, Attention, Gates];
+    use Library::{Activation, Attention, Depthwise, Gates, Grid, Product, Random, Reduce, Update};
+    let all = [Grid, Reduce, Activation, Random, Update, Product, Attention, Gates, Depthwise];
     let known: Vec<&str> =
         all.iter().flat_map(|library| Tile::ALL.map(|tile| library.sources(tile))).flatten().collect();
     let known = [known, [Extent::Whole, Extent::Part].map(Extent::source).to_vec()].concat();

@@ -16,7 +16,7 @@ use sizes::DepthwiseSizes;
 
 pub use sizes::{Params, Record, splits};
 
-family!("depthwise_conv2d", [Grid, Activation]);
+family!("depthwise_conv2d", [Grid, Activation, Depthwise]);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS];

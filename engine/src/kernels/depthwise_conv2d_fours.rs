@@ -4,7 +4,7 @@ use super::Kernel;
 use super::depthwise_conv2d::{Params, backward_input_twin, backward_weights_twin, cases, fast, forward_twin};
 use super::family::family;
 
-family!("depthwise_conv2d_fours", [Grid, Activation]);
+family!("depthwise_conv2d_fours", [Grid, Activation, Depthwise]);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS];

@@ -109,8 +109,10 @@ pub enum Library {
     Product,
     /// `lib/attention.wgsl`: the loops of attention, through workgroup memory.
     Attention,
-    /// `lib/gates.wgsl`: gates of recurrent cells, chosen by `override HARD`.
+    /// `lib/gates.wgsl`: gates and cells of recurrent layers.
     Gates,
+    /// `lib/depthwise.wgsl`: sizes of depthwise convolutions, and the lines that windows see.
+    Depthwise,
 }
 
 /// A way to cut a matrix product into workgroups. The best one depends on the adapter, and on the product.
@@ -216,6 +218,7 @@ impl Library {
             (Self::Product, Tile::Workgroup128) => wgsl!("lib/product_workgroup_128"),
             (Self::Attention, _) => wgsl!("lib/attention"),
             (Self::Gates, _) => wgsl!("lib/gates"),
+            (Self::Depthwise, _) => wgsl!("lib/depthwise"),
         }
     }
 
