@@ -99,15 +99,19 @@ fn keys_at(place: Place, j: vec4<u32>) -> vec4<u32> {
     return (place.row * params.keys + min(j, vec4<u32>(params.keys - 1u))) * params.key_heads + place.key_head;
 }
 
+// Of four keys, those that the mask counts; for those behind the end, what holds for the last.
+fn counted_keys(row: u32, j: vec4<u32>) -> vec4<bool> {
+    let at = row * params.keys + min(j, vec4<u32>(params.keys - 1u));
+    return vec4<f32>(key_mask[at.x], key_mask[at.y], key_mask[at.z], key_mask[at.w]) >= vec4<f32>(0.5);
+}
+
 // Of four keys, those that are there and count.
 fn known_keys(row: u32, j: vec4<u32>) -> vec4<bool> {
     let are_there = j < vec4<u32>(params.keys);
     if KEY_MASKED == 0u {
         return are_there;
     }
-    let at = row * params.keys + min(j, vec4<u32>(params.keys - 1u));
-    let mask = vec4<f32>(key_mask[at.x], key_mask[at.y], key_mask[at.z], key_mask[at.w]);
-    return are_there & (mask >= vec4<f32>(0.5));
+    return are_there & counted_keys(row, j);
 }
 
 // Whether keys are not behind queries, where that is asked for.

@@ -421,6 +421,28 @@ fn share_before(place: Place, end: u32, c: u32) -> f32 {
     return sum / f32(params.keys);
 }
 
+// Of four keys and a query that they meet: factors of dy for d_v, and of q for d_k.
+struct Met {
+    weights: vec4<f32>,
+    slopes: vec4<f32>,
+}
+
+fn met_query(
+    i: u32,
+    score: vec4<f32>,
+    dp: vec4<f32>,
+    log: f32,
+    mean: f32,
+    head: u32,
+    j: vec4<u32>,
+    known: vec4<bool>,
+    draws: vec3<u32>,
+) -> Met {
+    let p = shares(score, vec4<f32>(log), are_before(vec4<u32>(i), j) & known);
+    let factors = factors_of(draws, head, vec4<u32>(i), j);
+    return Met(weights_of(p, factors, log, i < params.queries), slopes(p, dp * factors, vec4<f32>(mean)));
+}
+
 fn keys_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let columns = max(params.dim, params.value_dim);
     var place = place_of(item_index(workgroup, workgroups), params.keys, params.key_heads, columns);
@@ -428,8 +450,8 @@ fn keys_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
         return;
     }
     let j = place.first + lane / ACROSS + FOUR;
+    let are_there = j < vec4<u32>(params.keys);
     let own = keys_at(place, j);
-    let known = known_keys(place.row, j);
     let draws = draws_of(place.row);
     // No query before its first key sees any of them.
     let start = select(0u, min(place.first, params.queries), CAUSAL != 0u);
@@ -444,27 +466,18 @@ fn keys_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
             let dp = v_by_dy(own, met, lane, params.queries - first);
             let i = first + lane % ACROSS + FOUR;
             let its = statistics_of(queries_at(place, i), i);
-            let p0 = shares(scores.c0, its.logs.xxxx, are_before(i.xxxx, j) & known);
-            let p1 = shares(scores.c1, its.logs.yyyy, are_before(i.yyyy, j) & known);
-            let p2 = shares(scores.c2, its.logs.zzzz, are_before(i.zzzz, j) & known);
-            let p3 = shares(scores.c3, its.logs.wwww, are_before(i.wwww, j) & known);
-            let f0 = factors_of(draws, place.head, i.xxxx, j);
-            let f1 = factors_of(draws, place.head, i.yyyy, j);
-            let f2 = factors_of(draws, place.head, i.zzzz, j);
-            let f3 = factors_of(draws, place.head, i.wwww, j);
-            let are_there = i < vec4<u32>(params.queries);
-            let weights = Block(
-                weights_of(p0, f0, its.logs.x, are_there.x),
-                weights_of(p1, f1, its.logs.y, are_there.y),
-                weights_of(p2, f2, its.logs.z, are_there.z),
-                weights_of(p3, f3, its.logs.w, are_there.w),
-            );
-            let ds = Block(
-                slopes(p0, dp.c0 * f0, its.means.xxxx),
-                slopes(p1, dp.c1 * f1, its.means.yyyy),
-                slopes(p2, dp.c2 * f2, its.means.zzzz),
-                slopes(p3, dp.c3 * f3, its.means.wwww),
-            );
+            // Intel's compilers have no register to spare: the mask is read again for each 64 queries, and one query is computed
+            // after the other. Keys behind the end store nothing.
+            var known = are_there;
+            if KEY_MASKED != 0u {
+                known = counted_keys(place.row, j);
+            }
+            let x = met_query(i.x, scores.c0, dp.c0, its.logs.x, its.means.x, place.head, j, known, draws);
+            let y = met_query(i.y, scores.c1, dp.c1, its.logs.y, its.means.y, place.head, j, known, draws);
+            let z = met_query(i.z, scores.c2, dp.c2, its.logs.z, its.means.z, place.head, j, known, draws);
+            let w = met_query(i.w, scores.c3, dp.c3, its.logs.w, its.means.w, place.head, j, known, draws);
+            let weights = Block(x.weights, y.weights, z.weights, w.weights);
+            let ds = Block(x.slopes, y.slopes, z.slopes, w.slopes);
             d_values = with_dy(d_values, weights, place, first, params.queries, lane);
             d_keys = with_q(d_keys, ds, place, first, params.queries, lane);
         }

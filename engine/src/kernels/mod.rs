@@ -115,6 +115,9 @@ pub enum Library {
     Depthwise,
 }
 
+/// Intel's PCI vendor id.
+pub const INTEL: u32 = 0x8086;
+
 /// A way to cut a matrix product into workgroups. The best one depends on the adapter, and on the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -137,9 +140,14 @@ impl Tile {
     pub const ALL: [Self; 5] =
         [Self::Registers, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Halves64];
 
-    /// The one for graphics cards before tuning: no compiler of their vendors keeps registers of it in memory, and Intel's does so with
-    /// [`Self::Workgroup128`] (`compilers/tests/vendors.rs`).
+    /// The one for graphics cards before tuning: it [fits](Self::fits) all vendors.
     pub const OF_CARDS: Self = Self::Workgroup64;
+
+    /// Whether the compilers of a vendor, by its PCI id, keep its sums in registers (`compilers/tests/vendors.rs`). On Intel an invocation
+    /// has room for 4 × 4 results, and not for 8 × 8.
+    pub fn fits(self, vendor: u32) -> bool {
+        vendor != INTEL || !matches!(self, Self::Registers | Self::Workgroup128)
+    }
 
     /// The one to use for a grid on an adapter where this one is best. What is no product has one text.
     #[must_use]

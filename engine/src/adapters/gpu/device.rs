@@ -93,6 +93,8 @@ pub(super) struct Gpu {
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
     has_halves: bool,
+    /// PCI vendor id, 0 if unknown.
+    pub(super) vendor: u32,
     pub(super) patience: Patience,
     pub(super) checks: Checks,
     /// Number of a submission to leave out.
@@ -147,6 +149,7 @@ impl Gpu {
             limits,
             tile,
             has_halves,
+            vendor: info.vendor,
             patience,
             checks,
             left_out,

@@ -86,9 +86,9 @@ impl Params {
         constants.map(|(name, value)| (name, f64::from(value)))
     }
 
-    /// The constant of [`BACKWARD_WEIGHTS`](super::BACKWARD_WEIGHTS).
+    /// The constant of [`BACKWARD_WEIGHTS`](super::BACKWARD_WEIGHTS): about the same number of weights for each invocation.
     pub fn across(&self) -> u32 {
-        self.k_w.min(MOST_ACROSS)
+        self.k_w.div_ceil(self.k_w.div_ceil(MOST_ACROSS).max(1))
     }
 
     /// The grid of [`FORWARD`](super::FORWARD); `rows` gives the rows times a factor: [`Word::Rows`] in a plan.

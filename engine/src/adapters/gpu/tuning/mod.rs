@@ -303,9 +303,9 @@ impl Tuner {
     }
 }
 
-/// Whether a device can compute a dispatch with a tile.
+/// Whether a device can compute a dispatch with a tile, and its compiler keeps the tile's sums in registers.
 pub(in crate::adapters::gpu) fn is_able(gpu: &Gpu, tile: Tile, dispatch: &Dispatch) -> bool {
-    gpu.is_able(tile) && tile.is_able(dispatch.grid, &dispatch.constants)
+    gpu.is_able(tile) && tile.fits(gpu.vendor) && tile.is_able(dispatch.grid, &dispatch.constants)
 }
 
 /// Runs of up to so many rows have the same tiles: a power of two.
