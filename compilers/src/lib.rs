@@ -100,6 +100,7 @@ pub fn compile(chip: &Chip, wanted: &Wanted) -> Result<OnChip> {
             figures,
             statistics: compiled.statistics,
             cycles_a_multiply_add: (multiply_adds > 0.0).then_some(()).and(cycles).map(|cycles| cycles / multiply_adds),
+            main_loop_a_multiply_add: assembly::main_loop(&compiled.assembly, language, compiled.subgroup),
             all: assembly::all(&compiled.assembly, language),
             hottest,
             hottest_multiply_adds,

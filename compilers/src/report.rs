@@ -41,6 +41,8 @@ pub struct Told {
     pub statistics: Vec<(String, f64)>,
     /// Cycles that a multiply-add of one invocation takes, with loops run as often as the compiler guesses; none without multiply-adds.
     pub cycles_a_multiply_add: Option<f64>,
+    /// Instructions a multiply-add of an invocation in the outermost loop around the hottest block; none without such a loop.
+    pub main_loop_a_multiply_add: Option<f64>,
     /// Instructions by kind, of all blocks.
     pub all: Mix,
     /// Instructions by kind, of the hottest block.
