@@ -273,7 +273,8 @@ pub enum Pass {
     Predict,
     /// Clip, optimizer and moving statistics, on the device.
     Update,
-    /// Forward as in training, of a stage that hands its values over. Its `Train` computes them again for backward.
+    /// Forward as in training: of a stage that hands its values over, or of a model whose outputs the caller turns into
+    /// gradients. Its `Train` computes them again for backward.
     Forward,
 }
 
@@ -458,17 +459,27 @@ impl Plan {
 
     /// The buffers that are read after a run of a pass, in the order of their positions.
     pub fn results(&self, pass: Pass) -> Vec<BufferId> {
-        let is_result = |role: Role| match pass {
+        let is_result = |id: BufferId, role: Role| match pass {
             Pass::Train | Pass::Evaluate => matches!(role, Role::Report(_)),
             Pass::Predict => matches!(role, Role::Output(_)),
             Pass::Update => role == Role::Control,
-            Pass::Forward => false,
+            // A stage's hands over its values, and has no results.
+            Pass::Forward => matches!(role, Role::Output(_)) && self.writes(pass, id),
         };
         let ids = (0..).map(BufferId).zip(&self.buffers);
         let mut results: Vec<(Role, BufferId)> =
-            ids.filter(|(_, buffer)| is_result(buffer.role)).map(|(id, buffer)| (buffer.role, id)).collect();
+            ids.filter(|(id, buffer)| is_result(*id, buffer.role)).map(|(id, buffer)| (buffer.role, id)).collect();
         results.sort();
         results.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Whether a dispatch of a pass writes a buffer.
+    fn writes(&self, pass: Pass, id: BufferId) -> bool {
+        let is_written = |command: &Command| match command {
+            Command::Dispatch(dispatch) => dispatch.outputs.iter().any(|view| view.buffer == id),
+            Command::Exchange(_) => false,
+        };
+        self.commands(pass).iter().any(is_written)
     }
 
     /// Bytes of inputs, targets and sample weights of a row.

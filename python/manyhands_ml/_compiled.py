@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src import backend
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
@@ -26,14 +28,17 @@ class Compiled:
     #: Metrics of each output: name in the logs, and Keras' object.
     metrics: list[list[tuple[str, Any]]]
     weighted_metrics: bool
+    #: Does a sample weight belong to a position of a row, or to one of several outputs?
+    weights_by_position: bool = False
 
 
-def compiled(model: keras.Model, y: Any) -> Compiled:
+def compiled(model: keras.Model, y: Any, *weights: Any) -> Compiled:
     """Losses and metrics of a compiled model. Builds those of Keras for targets, as its own `fit` does with the first batch.
 
     Args:
         model: A compiled model.
         y: Targets, or what has their structure and shapes.
+        weights: Sample weights that will come.
     """
     losses, metrics = model._compile_loss, model._compile_metrics
     if losses is None:
@@ -45,7 +50,23 @@ def compiled(model: keras.Model, y: Any) -> Compiled:
     if not losses.built:
         # Keras keeps the structure of targets; some may be left out of a dict.
         losses.build(_symbolic(y) if isinstance(y, dict) and isinstance(outputs, dict) else targets, outputs)
-    return _of(model, losses, metrics)
+    return replace(_of(model, losses, metrics), weights_by_position=any(map(are_by_position, weights)))
+
+
+def are_by_position(weights: Any) -> bool:
+    """Has a row several sample weights: for its positions, or for the outputs of the model?"""
+    parts = [part for part in keras.tree.flatten(weights) if part is not None]
+    if any(np.prod(part.shape) != part.shape[0] for part in parts):
+        return True
+    return any(part is not parts[0] and not np.array_equal(part, parts[0]) for part in parts)
+
+
+def outside(package: str) -> int:
+    """How many frames a warning's place is above the caller: that of the user's code."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__package__") == package:
+        level, frame = level + 1, frame.f_back
+    return level - 1
 
 
 def _aligned(model: keras.Model, y: Any) -> list[Any]:

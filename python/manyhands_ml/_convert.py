@@ -25,7 +25,7 @@ def from_keras(model: keras.Model | str | PathLike[str]) -> _native.Model:
     if getattr(model, "_compile_loss", None) is not None:
         # This takes heads off the graph.
         objective, more = convert(model, graph, output_names(model), guessed(model), "shard", 0)
-        problems += more
+        problems += [*more, *(f"{reason}: is not supported" for reason in objective.by_keras)]
     raise_problems(f"model `{model.name}`", problems, "Keras")
     converted = _native.Model.from_json(json.dumps(graph.config()), 0)
     converted.set_tensors({name: floats(variable) for name, variable in graph.variables().items()})

@@ -33,8 +33,8 @@ def one_batch(feeds: Feeds, values: Any, needs_targets: bool = True, check: _nat
     return Data(x, y, sample_weight, _native.Batch(rows_of(feeds, x, y, sample_weight, needs_targets), check))
 
 
-def first_targets(source: EpochIterator, model: Any) -> Any:
-    """Targets of the first batch, or of all: for their structure and shapes. The source has to be reset then.
+def first_targets(source: EpochIterator, model: Any) -> tuple[Any, Any]:
+    """Targets and weights of the first batch, or of all: for their structure and shapes. The source has to be reset then.
 
     Keras reads a batch where loss or metrics are not built yet, and so draws an order of the rows that it doesn't use.
     """
@@ -45,7 +45,8 @@ def first_targets(source: EpochIterator, model: Any) -> Any:
     else:
         first = next(iter(source), None)
         values = first[2][0] if first is not None else getattr(adapter, "_inputs", None)
-    return data_adapter_utils.unpack_x_y_sample_weight(values)[1]
+    _, y, weights = data_adapter_utils.unpack_x_y_sample_weight(values)
+    return y, weights
 
 
 class Arrays:

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
+from ._by_keras import ByKeras
 from ._data import Arrays, Data, one_batch
 from ._compiled import Compiled
 from ._graph import Graph, output_names, read
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
 from ._rig import Rig
-from ._rows import Feeds
+from ._rows import Feeds, rows_of
 from .errors import MismatchError, NonFiniteError, SettingError, explained, raise_problems
 
 #: Largest difference to Keras, relative where numbers are above 1.
@@ -50,6 +51,9 @@ class Engine:
         objective.settings["precision"] = precision
         raise_problems(f"model `{model.name}`", problems + more, "Keras")
         self.objective: Objective = objective
+        #: What computes loss and metrics where the engine does not.
+        self.by_keras = ByKeras(model, objective.by_keras) if objective.by_keras else None
+        self._is_penalized = any(key.endswith("_regularizer") for node in graph.nodes for key in node.settings)
         rig = rig.placed(names, {node.name for node in graph.nodes})
         self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), rig.json())
         self.output_shapes = [tuple(tensor.shape[1:]) for tensor in model.outputs]
@@ -130,6 +134,27 @@ class Engine:
             # It was not applied, and those behind it are forgotten.
             self._step = self.trainer.step
             raise
+
+    def step_by_keras(self, data: Data) -> tuple[dict[str, float], list[tuple[int, int]]]:
+        """A step whose loss Keras computes: logs so far, and the rows of each adapter."""
+        assert self.by_keras is not None
+        outputs = self.outputs(self.trainer.forward(data.batch))
+        loss, gradients = self.by_keras.gradients(data, outputs)
+        self.begin(self._with_targets(data, gradients))
+        numbers, shards = self.end()
+        return self.by_keras.count(data, outputs, loss + dict(numbers)["loss"]), shards
+
+    def test_by_keras(self, data: Data) -> dict[str, float]:
+        """Logs of a batch, and those before it, whose loss and metrics Keras computes."""
+        assert self.by_keras is not None
+        outputs, penalty = self.predict(data.batch), 0.0
+        if self._is_penalized:
+            zeros = [np.zeros((data.batch.rows, *shape), np.float32) for shape in self.output_shapes]
+            penalty = dict(self.trainer.test(self._with_targets(data, zeros)))["loss"]
+        return self.by_keras.count(data, outputs, self.by_keras.loss(data, outputs) + penalty)
+
+    def _with_targets(self, data: Data, targets: list[Floats]) -> _native.Batch:
+        return _native.Batch(rows_of(self.feeds, data.x, targets, None, needs_targets=True))
 
     def train(
         self, data: Arrays, order: NDArray[np.int64], tell: _native.Tell, waits: bool, every_ms: int | None
@@ -213,13 +238,17 @@ class Engine:
         x, y, weight = keras.tree.map_structure(
             lambda part: None if part is None else part[:_CHECKED_ROWS], (data.x, data.y, data.sample_weight)
         )
-        batch = one_batch(self.feeds, (x, y, weight)).batch
+        batch = one_batch(self.feeds, (x, y, weight), self.by_keras is None).batch
         # Ours are first: data that are not finite are refused by row and column.
         computed = self.predict(batch)
         expected = self.model(x, training=False)
         for name, ours, theirs in zip(self.feeds.outputs, computed, keras.tree.flatten(expected)):
             _check_finite(f"output `{name}`", _numpy(theirs))
             _compare(f"output `{name}`", ours, _numpy(theirs))
+        if self.by_keras is not None:
+            # The loss is Keras' own.
+            self.is_checked = True
+            return
         if any(head and _is_clipped(_numpy(part)) for head, part in zip(self.objective.heads, keras.tree.flatten(expected))):
             # There Keras cuts the loss off, and logits do not.
             self.is_checked = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -46,6 +46,11 @@ class Graph:
     inputs: list[tuple[str, list[int]]] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+
+    def copy(self) -> Graph:
+        """A graph whose nodes and outputs may be changed."""
+        nodes = [replace(node, settings=dict(node.settings)) for node in self.nodes]
+        return Graph(self.inputs, nodes, list(self.outputs))
 
     def config(self) -> dict[str, Any]:
         """The architecture as the engine reads it."""

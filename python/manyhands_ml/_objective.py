@@ -186,6 +186,8 @@ class Objective:
     heads: list[str | None]
     #: Whether a loss or a metric reads the target of each output.
     reads: list[bool]
+    #: Why Keras computes loss and metrics; empty where the engine does.
+    by_keras: list[str] = field(default_factory=list)
 
     def json(self) -> str:
         """The form that the engine reads."""
@@ -200,18 +202,26 @@ def convert(
     batch_statistics: str,
     seed: int,
 ) -> tuple[Objective, list[str]]:
-    """The objective of a compiled model, and what is wrong with it. Takes heads off the graph."""
-    reader = _Reader(outputs)
+    """The objective of a compiled model, and what is wrong with it. Takes heads off the graph.
+
+    Where the engine lacks a loss, a metric or one of their settings, Keras computes them all from the outputs.
+    """
+    reader, own = _Reader(outputs), graph.copy()
     reader.problems += of_process()
+    if compiled.weights_by_position:
+        reader.by_keras.append("`sample_weight` by position or by output")
     if compiled.weighted_metrics:
-        reader.problems.append("compile: `weighted_metrics` are not supported")
+        reader.by_keras.append("`weighted_metrics`")
     rows = [reader.loss(output, loss) for output, loss in zip(outputs, compiled.losses)]
-    heads = [reader.head(graph, idx, settings, logits) for idx, (settings, logits, _) in enumerate(rows)]
-    names, wanted = reader.metrics(graph, [(settings["type"], logits) for settings, logits, _ in rows], compiled)
+    heads = [reader.head(own, idx, settings, logits) for idx, (settings, logits, _) in enumerate(rows)]
+    names, wanted = reader.metrics(own, [(settings["type"], logits) for settings, logits, _ in rows], compiled)
     reductions = {reduction for (_, _, reduction), loss in zip(rows, compiled.losses) if loss is not None}
     if len(reductions) > 1:
-        reader.problems.append(f"losses: need one `reduction` for all outputs, but have {sorted(reductions)}")
+        reader.by_keras.append(f"losses with several reductions: {sorted(reductions)}")
     optimizer, clip_norm = reader.optimizer(model.optimizer, graph)
+    if reader.by_keras:
+        return _by_keras(model, reader, optimizer, clip_norm, batch_statistics, seed)
+    graph.nodes, graph.outputs = own.nodes, own.outputs
     settings = {
         "optimizer": optimizer,
         "losses": [settings for settings, _, _ in rows],
@@ -224,6 +234,29 @@ def convert(
     }
     reads = [loss is not None or bool(metrics) for loss, metrics in zip(compiled.losses, compiled.metrics)]
     return Objective(settings, names, heads, reads), reader.problems
+
+
+def _by_keras(
+    model: keras.Model, reader: _Reader, optimizer: Settings, clip_norm: float | None, batch_statistics: str, seed: int
+) -> tuple[Objective, list[str]]:
+    """The objective of a model whose loss and metrics Keras computes."""
+    outputs = reader.outputs
+    for name, tensor in zip(outputs, model.outputs):
+        if getattr(tensor, "_keras_mask", None) is not None:
+            reader.problems += [f"{reason}: is not supported for the output `{name}`, which has a mask" for reason in reader.by_keras]
+    settings: Settings = {
+        "optimizer": optimizer,
+        "losses": [{"type": "GivenGradient"}] * len(outputs),
+        # The engine's own loss is that of penalties alone.
+        "loss_weights": [0.0] * len(outputs),
+        "metrics": [[]] * len(outputs),
+        "reduction": "sum_over_batch_size",
+        "clip_norm": clip_norm,
+        "batch_statistics": batch_statistics,
+        "seed": seed,
+    }
+    # Weights of 0 are those of outputs without a loss, too: each target is read.
+    return Objective(settings, [], [None] * len(outputs), [True] * len(outputs), reader.by_keras), reader.problems
 
 
 def apply_head(head: str | None, logits: Floats) -> Floats:
@@ -243,6 +276,8 @@ class _Reader:
     def __init__(self, outputs: list[str]) -> None:
         self.outputs = outputs
         self.problems: list[str] = []
+        #: What the engine lacks, and Keras computes.
+        self.by_keras: list[str] = []
 
     def loss(self, output: str, loss: Any) -> tuple[Settings, bool, str]:
         """Type and settings of a loss, whether it takes logits, and its reduction."""
@@ -253,17 +288,17 @@ class _Reader:
         kind, config = _named(loss)
         row = LOSSES.get(kind)
         if row is None:
-            self.problems.append(f"{who}: `{kind}` is not supported; known are {', '.join(LOSSES)}")
+            self.by_keras.append(f"{who}: `{kind}`")
             return {"type": "MeanSquaredError"}, True, "sum_over_batch_size"
         known = {*OF_LOSSES, "from_logits", *row.take}
-        self.problems += [f"{who}: {problem}" for problem in of_dtype(loss)]
+        self.by_keras += [f"{who}: {problem}" for problem in of_dtype(loss)]
         for key, value in config.items():
             if key not in known and value != row.need.get(key):
-                self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
+                self.by_keras.append(f"{who}: `{key}` is {value}")
         reduction = config.get("reduction", "sum_over_batch_size")
         reduction = "sum_over_batch_size" if reduction == "mean" else reduction
         if reduction not in ("sum_over_batch_size", "sum", "mean_with_sample_weight"):
-            self.problems.append(f"{who}: `reduction` {reduction} is not supported")
+            self.by_keras.append(f"{who}: `reduction` {reduction}")
             reduction = "sum_over_batch_size"
         settings = {"type": kind, **{key: config[key] for key in row.take if key in config}}
         return settings, row.head is None or bool(config.get("from_logits")), reduction
@@ -325,7 +360,7 @@ class _Reader:
         loss, takes_logits = given
         row = LOSSES[loss]
         kind, config = _named(metric)
-        self.problems += [f"metric `{kind}` of `{output}`: {problem}" for problem in of_dtype(metric)]
+        self.by_keras += [f"metric `{kind}` of `{output}`: {problem}" for problem in of_dtype(metric)]
         sees_logits = row.head is not None and takes_logits
         if sees_logits:
             config = _on_logits(kind, config, row.head)
@@ -333,13 +368,12 @@ class _Reader:
         if engine is None or config.get("threshold", 0.5) != 0.5:
             if kind in METRICS and row.is_dense:
                 return self.counted(output, metric.name, kind, config, sees_logits)
-            known = ", ".join(dict.fromkeys([*row.metrics, *(METRICS if row.is_dense else ())])) or "none"
-            self.problems.append(f"metric `{metric.name}` of `{output}`: is not supported beside {loss}; known are {known}")
+            self.by_keras.append(f"metric `{metric.name}` of `{output}`")
             return None
         known_here = {*OF_METRICS, _SEES_ORDER, "reduction", "k", "threshold"}
         other = [key for key in config if key not in known_here and config[key] not in (None, False)]
         if other:
-            self.problems.append(f"metric `{metric.name}` of `{output}`: `{other[0]}` is not supported, but is {config[other[0]]}")
+            self.by_keras.append(f"metric `{metric.name}` of `{output}`: `{other[0]}` is {config[other[0]]}")
         if engine == _TOP_K:
             return {"top_k_categorical_accuracy": {"k": int(config.get("k", 5))}}
         return engine
@@ -351,28 +385,26 @@ class _Reader:
         who = f"metric `{name}` of `{output}`"
         row = METRICS[kind]
         if sees_logits and not config.get("from_logits") and not config.pop(_SEES_ORDER, False):
-            self.problems.append(
-                f"{who}: sees logits in Keras, but probabilities here; leave out `from_logits=True` of the loss"
-            )
+            self.by_keras.append(f"{who}: sees logits")
             return None
         if config.get("from_logits") and not sees_logits:
-            self.problems.append(f"{who}: `from_logits` needs False, but is True")
+            self.by_keras.append(f"{who}: `from_logits` is True")
             return None
         for key, value in config.items():
             if key not in {*OF_METRICS, _SEES_ORDER, "reduction", *row.take} and value != row.need.get(key):
-                self.problems.append(f"{who}: `{key}` needs {row.need.get(key)}, but is {value}")
+                self.by_keras.append(f"{who}: `{key}` is {value}")
         settings = {key: config[key] for key in row.take if config.get(key) is not None}
         thresholds = settings.get("thresholds")
         if isinstance(thresholds, (list, tuple)):
             if len(thresholds) != 1:
-                self.problems.append(f"{who}: `thresholds` needs one number, but is {thresholds}")
+                self.by_keras.append(f"{who}: `thresholds` is {thresholds}")
                 return None
             settings["thresholds"] = thresholds[0]
         if "curve" in settings:
             settings["curve"] = str(settings["curve"]).upper()
         for key in ("average", "class_aggregation"):
             if key in row.take and key not in settings:
-                self.problems.append(f"{who}: `{key}` needs to make one number of the classes', but is None")
+                self.by_keras.append(f"{who}: `{key}` is None")
                 return None
         return {row.engine: settings} if settings else row.engine
 

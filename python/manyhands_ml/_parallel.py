@@ -13,7 +13,7 @@ from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.utils.python_utils import pythonify_logs
 
-from ._compiled import Compiled, compiled, tell
+from ._compiled import Compiled, are_by_position, compiled, tell
 from ._data import Arrays, Data, Epoch, first_targets, one_batch
 from ._engine import Engine
 from ._graph import output_structure
@@ -192,10 +192,10 @@ class ParallelModel:
             shuffle=shuffle,
             class_weight=class_weight,
         )
-        engine = self._trained(source)
+        engine = self._trained(source, data_adapter_utils.unpack_x_y_sample_weight(validation_data)[2])
         # As in Keras: a `PyDataset` hears of an end before the first epoch.
         source.reset()
-        arrays = Arrays.of(source, engine.feeds)
+        arrays = Arrays.of(source, engine.feeds) if engine.by_keras is None else None
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
                 callbacks,
@@ -220,14 +220,16 @@ class ParallelModel:
                 shares.end_epoch()
                 self.reset_metrics()
                 hooks("on_epoch_begin", epoch)
-                if arrays is not None:
+                if engine.by_keras is not None:
+                    self._epoch_by_keras(engine, source, hooks, shares)
+                elif arrays is not None:
                     self._arrays_epoch(engine, arrays, hooks, shares, means)
                 else:
                     self._epoch(engine, source, hooks, shares, means)
                 engine.pull()
-                logs = self._told(means.logs())
+                logs = dict(self._logs) if engine.by_keras is not None else self._told(means.logs())
                 if validation.is_due(epoch):
-                    logs.update(self._validate(validation, callbacks))
+                    logs.update(self._validate(engine, validation, callbacks))
                 hooks("on_epoch_end", epoch, logs)
                 if self._keras.stop_training:
                     break
@@ -267,6 +269,18 @@ class ParallelModel:
         if waits:
             hooks("on_train_batch_begin", 0)
         engine.train(arrays, order, tell, waits, every_ms=None if sees else _TELL_MS)
+
+    def _epoch_by_keras(self, engine: Engine, source: EpochIterator, hooks: Hooks, shares: _Shares) -> None:
+        """The steps of an epoch, whose loss Keras computes: one begins where the one before it was reported."""
+        with Epoch(source, engine.feeds, needs_targets=False) as batches:
+            for step, data in batches:
+                engine.check(data)
+                hooks("on_train_batch_begin", step)
+                self._logs, shards = engine.step_by_keras(data)
+                shares.add(shards, data.batch.rows)
+                hooks("on_train_batch_end", step, self._logs)
+                if self._keras.stop_training:
+                    break
 
     def _epoch(self, engine: Engine, source: EpochIterator, hooks: Hooks, shares: _Shares, means: _Means) -> None:
         """The steps of an epoch. A step begins before the one before it is reported, unless a callback waits for that."""
@@ -317,8 +331,8 @@ class ParallelModel:
         self._tell_metrics()
         return logs
 
-    def _validate(self, validation: _Validation, callbacks: Any) -> dict[str, float]:
-        logs = pythonify_logs(self._evaluate(validation.source, callbacks))
+    def _validate(self, engine: Engine, validation: _Validation, callbacks: Any) -> dict[str, float]:
+        logs = pythonify_logs(self._evaluate(engine, validation.source, callbacks))
         return {f"val_{name}": value for name, value in logs.items()}
 
     def train_on_batch(
@@ -326,10 +340,15 @@ class ParallelModel:
     ) -> Any:
         """One training step on a batch. Gives its loss and metrics."""
         self._needs_compiled("train_on_batch")
-        engine = self._trained(y)
+        engine = self._trained((y, sample_weight))
         engine.push()
         data = _given(engine, x, y, sample_weight, class_weight)
         engine.check(data)
+        if engine.by_keras is not None:
+            self.reset_metrics()
+            self._logs, _ = engine.step_by_keras(data)
+            engine.pull()
+            return self._listed(dict(self._logs), return_dict)
         engine.begin(data.batch)
         values, _ = engine.end()
         # As in Keras: whoever holds a layer or the optimizer sees this step.
@@ -352,10 +371,9 @@ class ParallelModel:
         """Computes loss and metrics on the adapters. Arguments and result are those of `keras.Model.evaluate`."""
         self._needs_compiled("evaluate")
         source = EpochIterator(x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps_per_epoch=steps)
-        return self._listed(self._evaluate(source, callbacks, verbose), return_dict)
+        return self._listed(self._evaluate(self._trained(source), source, callbacks, verbose), return_dict)
 
-    def _evaluate(self, source: EpochIterator, callbacks: Any, verbose: Any = 0) -> dict[str, float]:
-        engine = self._trained(source)
+    def _evaluate(self, engine: Engine, source: EpochIterator, callbacks: Any, verbose: Any = 0) -> dict[str, float]:
         source.reset()
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
@@ -365,7 +383,7 @@ class ParallelModel:
         self._keras.stop_evaluating = False
         hooks("on_test_begin")
         self.reset_metrics()
-        arrays = Arrays.of(source, engine.feeds)
+        arrays = Arrays.of(source, engine.feeds) if engine.by_keras is None else None
         # A callback may change weights between two batches.
         if arrays is not None and not hooks.write_between_batches:
 
@@ -379,16 +397,19 @@ class ParallelModel:
             engine.trainer.evaluate(arrays.rows, arrays.batch_size, tell, None if hooks.see_batches else _TELL_MS)
         else:
             self._evaluate_batches(engine, source, hooks, means)
-        logs = self._told(means.logs())
+        logs = dict(self._logs) if engine.by_keras is not None else self._told(means.logs())
         hooks("on_test_end", logs)
         return logs
 
     def _evaluate_batches(self, engine: Engine, source: EpochIterator, hooks: Hooks, means: _Means) -> None:
-        with Epoch(source, engine.feeds) as batches:
+        with Epoch(source, engine.feeds, needs_targets=engine.by_keras is None) as batches:
             for step, data in batches:
                 hooks("on_test_batch_begin", step)
-                means.add(engine.trainer.count(data.batch, not means.logs()), data.batch.rows)
-                self._logs = means.logs()
+                if engine.by_keras is not None:
+                    self._logs = engine.test_by_keras(data)
+                else:
+                    means.add(engine.trainer.count(data.batch, not means.logs()), data.batch.rows)
+                    self._logs = means.logs()
                 hooks("on_test_batch_end", step, self._logs)
                 if self._keras.stop_evaluating:
                     break
@@ -396,9 +417,13 @@ class ParallelModel:
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Loss and metrics of a batch."""
         self._needs_compiled("test_on_batch")
-        engine = self._trained(y)
+        engine = self._trained((y, sample_weight))
         engine.push()
         data = _given(engine, x, y, sample_weight, None)
+        if engine.by_keras is not None:
+            self.reset_metrics()
+            self._logs = engine.test_by_keras(data)
+            return self._listed(dict(self._logs), return_dict)
         return self._listed(self._told(engine.values(engine.trainer.test(data.batch))), return_dict)
 
     def predict(
@@ -466,16 +491,18 @@ class ParallelModel:
             text = explained(f"`{method}`", "needs a compiled model, but this one is not", "call `model.compile(...)` first")
             raise SettingError(text)
 
-    def _trained(self, targets: Any) -> Engine:
-        """The engine of the model as it is compiled now. It is opened for these targets, or for those of a source."""
+    def _trained(self, targets: Any, *weights: Any) -> Engine:
+        """The engine of the model as it is compiled now. It is opened for these targets with their weights, or for those of a source."""
         engine, model = self._engine, self._keras
         if engine is not None and engine.compilation is model._compile_config and engine.optimizer is model.optimizer:
-            engine.check_frozen()
-            return engine
+            weights = (*weights, _weights_of(targets))
+            if engine.by_keras is not None or not any(map(are_by_position, weights)):
+                engine.check_frozen()
+                return engine
         # Its memory is given back before the next one opens.
         del engine
-        y = first_targets(targets, model) if isinstance(targets, EpochIterator) else targets
-        self._compiled = compiled(model, y)
+        y, own = first_targets(targets, model) if isinstance(targets, EpochIterator) else targets
+        self._compiled = compiled(model, y, own, *weights)
         self._engine = self._open(self._compiled)
         return self._engine
 
@@ -554,7 +581,14 @@ def _given(engine: Engine, x: Any, y: Any, sample_weight: Any, class_weight: Any
             text = explained("`class_weight` and `sample_weight`", "exclude each other, but both are given", "give one")
             raise SettingError(text)
         sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
-    return one_batch(engine.feeds, (x, y, sample_weight))
+    return one_batch(engine.feeds, (x, y, sample_weight), engine.by_keras is None)
+
+
+def _weights_of(targets: Any) -> Any:
+    """Sample weights that come with targets, or from arrays."""
+    if isinstance(targets, EpochIterator):
+        return data_adapter_utils.unpack_x_y_sample_weight(getattr(targets.data_adapter, "_inputs", (None,)))[2]
+    return targets[1]
 
 
 def _check_keras() -> None:

@@ -97,7 +97,7 @@ def of_dtype(found: Any) -> Iterator[str]:
     """A loss or metric that computes with other numbers."""
     dtype = getattr(found, "dtype", "float32")
     if dtype != "float32":
-        yield f'`dtype` needs "float32", but is "{dtype}"'
+        yield f'`dtype` is "{dtype}"'
 
 
 def is_of_keras(found: Any) -> bool:

@@ -6,6 +6,7 @@ mod command;
 mod digits;
 mod epoch;
 mod errors;
+mod given;
 mod log;
 mod model;
 mod simulate;

@@ -24,13 +24,14 @@ use crate::batch::{Batch, Check, Rows};
 use crate::epoch::{Listener, Tally, Wanted, raised};
 use crate::errors::detached;
 use crate::model::copy_values;
-use crate::{epoch, log, model};
+use crate::{epoch, given, log, model};
 
 /// Settings of training, in Python's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Objective {
     optimizer: Optimizer,
+    #[serde(deserialize_with = "given::losses")]
     losses: Vec<Loss>,
     loss_weights: Vec<f32>,
     metrics: Vec<Vec<Metric>>,
@@ -389,6 +390,12 @@ impl Trainer {
                 listener.tell(&tally).map(drop)
             },
         )
+    }
+
+    /// The outputs of a batch, flat, as the next training step computes them.
+    fn forward<'py>(&self, py: Python<'py>, batch: &Batch) -> PyResult<Vec<Bound<'py, PyArray1<f32>>>> {
+        let outputs = detached(py, || pollster::block_on(self.lock().asynchronous().forward_on_batch(&batch.values)))?;
+        Ok(outputs.into_iter().map(|values| PyArray1::from_vec(py, values)).collect())
     }
 
     /// The outputs for a batch, flat.

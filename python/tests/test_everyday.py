@@ -26,10 +26,6 @@ CASES: dict[str, Callable[..., Any]] = {
 
 #: Cases that are not yet as in Keras, by the reason.
 _REASONS: dict[str, list[str]] = {
-    "metrics that this loss does not have are refused": [
-        "fits: classes with, sparse_categorical_crossentropy",
-        "fits: weighted metrics",
-    ],
 }
 NOT_YET = {name: reason for reason, names in _REASONS.items() for name in names}
 

@@ -82,11 +82,9 @@ def test_what_compile_says_is_refused_with_the_layers() -> None:
     with pytest.raises(ModelError) as error:
         make_parallel(model, "cpu").fit(np.zeros((4, 3)), np.zeros(4), verbose=0)
     assert str(error.value) == (
-        "model `net` can't train on adapters as it is: 4 places to change\n"
+        "model `net` can't train on adapters as it is: 3 places to change\n"
         "    output `out`: needs to end in softmax, because SparseCategoricalCrossentropy takes probabilities; "
         'add `activation="softmax"`, or give the loss `from_logits=True`\n'
-        "    metric `mse` of `out`: is not supported beside SparseCategoricalCrossentropy; "
-        "known are SparseCategoricalAccuracy, SparseTopKCategoricalAccuracy\n"
         "    optimizer `Adam`: `loss_scale_factor` needs None, but is 2.0\n"
         "    optimizer `Adam`: `amsgrad` needs False, but is True\n"
         "  help: change these, or train it with Keras itself"

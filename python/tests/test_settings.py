@@ -152,11 +152,6 @@ def _refused(model: Any, **compiled: Any) -> str:
 @pytest.mark.parametrize(
     ("compiled", "told"),
     [
-        ({"loss": Own()}, "loss of `dense_1`: `test_settings.MeanSquaredError` is not supported"),
-        ({"metrics": [mean_absolute_error]}, "metric `mean_absolute_error` of `dense_1`: is not supported"),
-        ({"loss": L.MeanSquaredError(dtype="float64")}, '`dtype` needs "float32", but is "float64"'),
-        ({"metrics": [M.MeanAbsoluteError(dtype="float16")]}, '`dtype` needs "float32", but is "float16"'),
-        ({"weighted_metrics": ["mae"]}, "`weighted_metrics` are not supported"),
         ({"optimizer": O.Adam(amsgrad=True)}, "`amsgrad` needs False, but is True"),
         ({"optimizer": O.SGD(gradient_accumulation_steps=2)}, "`gradient_accumulation_steps` needs None, but is 2"),
         ({"optimizer": O.SGD(loss_scale_factor=2.0)}, "`loss_scale_factor` needs None, but is 2.0"),
@@ -168,10 +163,38 @@ def test_what_was_taken_for_another_is_refused(compiled: dict[str, Any], told: s
     assert told in _refused(_model(), **compiled)
 
 
-def test_a_top_k_of_sorted_classes_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("compiled", "told"),
+    [
+        ({"loss": Own()}, r"loss of `dense_1`: `test_settings.MeanSquaredError`"),
+        ({"metrics": [mean_absolute_error]}, "metric `mean_absolute_error` of `dense_1`"),
+        ({"loss": L.MeanSquaredError(dtype="float16")}, 'loss of `dense_1`: `dtype` is "float16"'),
+        ({"metrics": [M.MeanAbsoluteError(dtype="float16")]}, '`dtype` is "float16"'),
+        ({"weighted_metrics": ["mae"]}, "`weighted_metrics`"),
+        ({"metrics": [M.TopKCategoricalAccuracy(k=2)]}, "metric `top_k_categorical_accuracy` of `dense_1`"),
+    ],
+)
+def test_what_was_taken_for_another_is_computed_by_keras(compiled: dict[str, Any], told: str) -> None:
+    keras.utils.clear_session()
+    keras.backend.clear_session()
+    model = _model()
+    model.compile(**{"optimizer": "sgd", "loss": "mse", **compiled})
+    needed = model.evaluate(*_data(), verbose=0, return_dict=True)
+    with pytest.warns(UserWarning, match=told):
+        found = make_parallel(model, "cpu").evaluate(*_data(), verbose=0, return_dict=True)
+    assert list(found) == list(needed)
+    np.testing.assert_allclose(list(found.values()), list(needed.values()), rtol=1e-5)
+
+
+def test_a_top_k_of_sorted_classes_is_computed_by_keras() -> None:
+    model, (x, _) = _model(), _data()
+    labels = np.arange(len(x)) % int(model.output_shape[-1])
     metric = M.SparseTopKCategoricalAccuracy(k=2, from_sorted_ids=True)
-    text = _refused(_model(), loss=L.SparseCategoricalCrossentropy(from_logits=True), metrics=[metric])
-    assert "`from_sorted_ids` is not supported, but is True" in text
+    model.compile("sgd", L.SparseCategoricalCrossentropy(from_logits=True), metrics=[metric])
+    needed = model.evaluate(x, labels, verbose=0)
+    with pytest.warns(UserWarning, match="`from_sorted_ids` is True"):
+        found = make_parallel(model, "cpu").evaluate(x, labels, verbose=0)
+    np.testing.assert_allclose(found, needed, rtol=1e-5)
 
 
 def test_what_was_changed_after_a_layer_was_built_is_refused() -> None:

@@ -40,6 +40,12 @@ pub trait LossFunction: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether targets are made of the outputs, as training computes them: then
+    /// [`forward_on_batch`](crate::AsyncTrainer::forward_on_batch) gives these.
+    fn needs_outputs(&self) -> bool {
+        false
+    }
+
     /// Meaning of the score in a report.
     fn score(&self) -> Score;
 

@@ -138,6 +138,11 @@ impl Loss {
         self.0.ignored_class().map(|class| class as f32)
     }
 
+    /// Whether targets are made of the outputs, as training computes them.
+    pub(crate) fn needs_outputs(&self) -> bool {
+        self.0.needs_outputs()
+    }
+
     /// Meaning of the score in a report.
     #[doc(hidden)]
     pub fn score(&self) -> Score {

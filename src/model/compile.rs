@@ -6,6 +6,7 @@ use super::part::{ModelPart, Stretch, regularizer_params};
 use crate::error::Result;
 use crate::kernels::{batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;
+use crate::losses::Loss;
 use crate::optimizers::{Clipping, Optimizer, UpdateRule};
 use crate::plan::{
     Grid, Layout, Length, Moving, Node, Pass, Penalty, PlacedTensor, Plan, Precision, Recorder, Role, View, Word,
@@ -41,6 +42,9 @@ impl Model {
         plan.penalties = whole.penalties();
         plan.masks = self.position_masks(&objective.losses);
         let trained = whole.record_training(&mut plan, objective);
+        if objective.losses.iter().any(Loss::needs_outputs) {
+            whole.record_training_outputs(&mut plan, objective);
+        }
         whole.record_forward_pass(&mut plan, Pass::Evaluate, Some(objective));
         whole.record_forward_pass(&mut plan, Pass::Predict, None);
         record_update(&self.layout, &mut plan, objective, &trained.stretches);

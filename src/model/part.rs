@@ -328,13 +328,27 @@ impl<'a> ModelPart<'a> {
 
     /// Records forward as in training, for stages that hand values over.
     pub(super) fn record_forward_training(&self, plan: &mut Plan, objective: &Objective) {
+        self.record_forward_as(plan, objective, |rec| {
+            rec.drop_exchanges();
+            self.record_handed(rec);
+        });
+    }
+
+    /// Records forward as in training, up to the outputs.
+    pub(super) fn record_training_outputs(&self, plan: &mut Plan, objective: &Objective) {
+        self.record_forward_as(plan, objective, |rec| {
+            rec.keep_awaited_exchanges();
+            self.record_outputs(rec);
+        });
+    }
+
+    /// Records forward as in training, and its end. The pass that trains sends batch statistics.
+    fn record_forward_as(&self, plan: &mut Plan, objective: &Objective, end: impl FnOnce(&mut Recorder<'_>)) {
         let (tensors, n_moving) = (self.recorded_tensors(), plan.moving.len());
         let rec = Recorder::new(plan, &self.layout, Pass::Forward, &tensors).over(objective.batch_statistics);
         let mut rec = rec.computing_in(objective.precision);
         self.record_forward(&mut rec);
-        // The pass that trains sends batch statistics.
-        rec.drop_exchanges();
-        self.record_handed(&mut rec);
+        end(&mut rec);
         rec.finish();
         plan.moving.truncate(n_moving);
     }
@@ -360,7 +374,11 @@ impl<'a> ModelPart<'a> {
         for (output_idx, tensor) in self.outputs() {
             let (y, name) = (rec.value(tensor), self.model.tensor_name(tensor));
             rec.enter(Node::apart(self.model.nodes.len(), name, vec![tensor]));
-            let output = rec.plan().buffer(format!("{name}.result"), Role::Output(output_idx), y.len);
+            let (plan, role) = (rec.plan(), Role::Output(output_idx));
+            let output = match plan.find(role) {
+                Some(buffer) => View { buffer, offset: 0, len: y.len },
+                None => plan.buffer(format!("{name}.result"), role, y.len),
+            };
             let len = length_word(y.len);
             rec.dispatch(&add::COPY, add::Record { len }, [y], [output], Grid::Elements(len));
         }

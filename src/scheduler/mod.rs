@@ -221,6 +221,33 @@ impl Scheduler {
         Ok(shards::concatenated(&self.rig.stages, Pass::Predict, &answers, |answer| &answer.outputs))
     }
 
+    /// The outputs as the step of these numbers computes them, with its dropout and its batch statistics. That step then has the
+    /// same split.
+    ///
+    /// # Errors
+    /// If the model is divided over stages, or no adapter is left to run it.
+    pub async fn forward(&mut self, batch: &Batch, step: &Step) -> Result<Vec<Vec<f32>>> {
+        if self.is_staged() {
+            let problem = "can't be computed outside of the adapters while the layers are placed in stages";
+            return Err(Error::setting(
+                "the loss",
+                problem,
+                "use `Placement::Replicas`, or a loss that the engine has",
+            ));
+        }
+        self.settle().await?;
+        let rows = rows_of(batch)?;
+        let scalars = self.state.scalars(rows, Part::whole(rows), step);
+        self.ensure_active().await?;
+        let shards = match self.is_on_device() {
+            true => self.partition.pieces_of_only(&self.rig, rows),
+            false => self.partition.kept_shards(&self.rig, step.step, rows),
+        };
+        let (pass, combining, among) = (Pass::Forward, Combining::Host, Among::Adapters);
+        let answers = self.round(Job { pass, batch, scalars: &scalars, combining, among }).run(shards).await?;
+        Ok(shards::concatenated(&self.rig.stages, pass, &answers, |answer| &answer.outputs))
+    }
+
     fn infer<'a>(&'a mut self, pass: Pass, batch: &'a Batch, loss_scales: Vec<f32>) -> Boxed<'a, Result<Vec<Answer>>> {
         Box::pin(self.infer_anew(pass, batch, loss_scales))
     }

@@ -21,6 +21,16 @@ pub(super) struct Partition {
     /// Micro-batches in which each adapter computes its rows.
     micro_batches: u32,
     is_calibrated: bool,
+    /// The split of the next step, where its outputs were computed before.
+    kept: Option<KeptSplit>,
+}
+
+/// The split of a step: its number, the rows of its batch, and what `step_shards` gave.
+struct KeptSplit {
+    step: u64,
+    rows: u32,
+    shares: Vec<u32>,
+    shards: Vec<Shard>,
 }
 
 /// Whether adapters may be excluded.
@@ -44,6 +54,7 @@ impl Partition {
             reported: Vec::new(),
             micro_batches: micro_batches.max(1),
             is_calibrated: false,
+            kept: None,
         })
     }
 
@@ -124,6 +135,22 @@ impl Partition {
     /// another adapter, so that the sums, and on adapters of one arithmetic the bits, stay those of an undisturbed run.
     /// This does not hold if shards wait for each other, since then each must have an adapter of its own.
     pub fn step_shards(&mut self, rig: &Rig, step: u64, rows: u32) -> (Vec<u32>, Vec<Shard>) {
+        let active = rig.active();
+        let runs = |kept: &KeptSplit| kept.shards.iter().all(|shard| active[shard.adapter_idx]);
+        match self.kept.take().filter(|kept| (kept.step, kept.rows) == (step, rows) && runs(kept)) {
+            Some(KeptSplit { shares, shards, .. }) => (shares, shards),
+            None => self.next_shards(rig, step, rows),
+        }
+    }
+
+    /// The shards of a training step before it begins: it will have the same.
+    pub fn kept_shards(&mut self, rig: &Rig, step: u64, rows: u32) -> Vec<Shard> {
+        let (shares, shards) = self.step_shards(rig, step, rows);
+        self.kept = Some(KeptSplit { step, rows, shares, shards: shards.clone() });
+        shards
+    }
+
+    fn next_shards(&mut self, rig: &Rig, step: u64, rows: u32) -> (Vec<u32>, Vec<Shard>) {
         if !self.splitter.is_learned() && !rig.plan().is_coupled(Pass::Train) {
             let slots: Vec<bool> = rig.members.iter().map(|member| member.has_slot && member.is_enabled).collect();
             let shares = self.splitter.step_shares(step, rows, &slots);

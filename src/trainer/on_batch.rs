@@ -212,6 +212,30 @@ impl AsyncTrainer<'_> {
         self.begin_brought().await
     }
 
+    /// The outputs of a batch, flat, as the next training step computes them: with its dropout and its batch statistics. For a loss whose
+    /// targets are made of them ([`needs_outputs`](crate::losses::LossFunction::needs_outputs)).
+    ///
+    /// # Errors
+    /// If the inputs do not fit the model, a step is in flight, no loss asks for it, or no adapter is left.
+    pub async fn forward_on_batch(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+        self.refuse_own_batches()?;
+        let is_needed = self.trainer.compile.losses.iter().any(|loss| loss.needs_outputs());
+        if !is_needed || self.trainer.brought.is_waiting() {
+            let problem = "are computed before its batch is added, and only where a loss needs them";
+            return Err(Error::setting("the outputs of a training step", problem, "end the steps in flight first"));
+        }
+        self.trainer.batch_check().check_inputs(batch)?;
+        self.open_for(batch.rows, self.trainer.micro_batches).await?;
+        self.copy_if_due().await?;
+        let Trainer { model, compile, adapters, progress, snapshot, .. } = &mut *self.trainer;
+        let numbers = StepNumbers { model, compile, progress, copied: snapshot.as_ref() };
+        // There are no targets yet, and so no loss to scale.
+        let step = numbers.step(0, progress.learning_rate, &Whole::default());
+        let outputs = adapters.scheduler()?.forward(batch, &step).await?;
+        self.trainer.follow_rewind();
+        Ok(outputs)
+    }
+
     /// Ends the oldest training step in flight and returns its log. Its running values are
     /// those of the batches since [`reset_metrics`](Trainer::reset_metrics).
     ///

@@ -108,9 +108,10 @@ pub struct Done {
 }
 
 impl Done {
-    /// A run of a pass on some rows, and its results: outputs if it predicts, else reports.
+    /// A run of a pass on some rows, and its results: outputs if it ends at them, else reports.
     pub fn new((ticket, pass, rows): (Ticket, Pass, u32), results: Vec<Vec<f32>>, timing: Timing) -> Self {
-        let (reports, outputs) = if pass == Pass::Predict { (Vec::new(), results) } else { (results, Vec::new()) };
+        let gives_outputs = matches!(pass, Pass::Predict | Pass::Forward);
+        let (reports, outputs) = if gives_outputs { (Vec::new(), results) } else { (results, Vec::new()) };
         Self { ticket, pass, rows, reports, outputs, timing }
     }
 }

@@ -218,6 +218,11 @@ impl<'a> Recorder<'a> {
         self.commands.retain(|command| matches!(command, Command::Dispatch(_)));
     }
 
+    /// Removes the exchanges recorded so far, but those that the next command waits for.
+    pub fn keep_awaited_exchanges(&mut self) {
+        self.commands.retain(|command| matches!(command, Command::Dispatch(_)) || command.is_awaited());
+    }
+
     /// Whether any loss has reached this tensor.
     pub fn has_gradient(&self, tensor: usize) -> bool {
         self.gradients[tensor].is_some()
