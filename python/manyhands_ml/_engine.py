@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from . import _native
 from ._by_keras import ByKeras
-from ._data import Arrays, Data, one_batch
+from ._data import Arrays, Data, Reading, one_batch
 from ._compiled import Compiled
-from ._graph import Graph, output_names, read
+from ._front import front
+from ._graph import output_names, read
+from ._nodes import Graph
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
 from ._rig import Rig
 from ._rows import Feeds, rows_of
@@ -45,7 +47,8 @@ class Engine:
         self.optimizer: Any = model.optimizer if compiled is not None else None
         self._flags = _trainable_flags(model)
         self.check_frozen()
-        graph, problems = read(model, is_trained=compiled is not None)
+        in_front = front(model)
+        graph, problems = read(model, compiled is not None, in_front)
         names, outputs = [node.name for node in graph.nodes], output_names(model)
         objective, more = _objective(model, graph, outputs, compiled, batch_statistics, seed)
         objective.settings["precision"] = precision
@@ -58,7 +61,7 @@ class Engine:
         self.trainer = _native.Trainer(json.dumps(graph.config()), objective.json(), rig.json())
         self.output_shapes = [tuple(tensor.shape[1:]) for tensor in model.outputs]
         unread = [None if is_read else list(shape) for is_read, shape in zip(objective.reads, self.output_shapes)]
-        self.feeds = Feeds(graph.inputs, _keys(model, graph), outputs, unread)
+        self.feeds = Feeds(graph.inputs, _keys(model, graph), outputs, unread, in_front)
         self._variables = graph.variables()
         # What Keras' variables were when both had the same values.
         self._known: dict[str, Floats] = {}
@@ -115,8 +118,10 @@ class Engine:
         # Keras has no variable for what is a setting there: mean and variance that were given.
         for variables, values in ((self._variables, tensors), (state, moments)):
             for name, variable in variables.items():
-                variable.assign(values[name])
-                self._known[name], self._values[name] = values[name], variable._value
+                # A weight of the user's own may have other axes than that of the engine.
+                value = values[name].reshape(variable.shape)
+                variable.assign(value)
+                self._known[name], self._values[name] = value, variable._value
         self._is_ahead = False
         if self.optimizer is not None:
             self._known_step = self._step = self.trainer.step
@@ -134,6 +139,10 @@ class Engine:
             # It was not applied, and those behind it are forgotten.
             self._step = self.trainer.step
             raise
+
+    def reading(self, reading: Reading) -> Reading:
+        """The parts of a batch that the engine reads: no targets where Keras computes the loss."""
+        return reading if self.by_keras is None else reading.without_targets
 
     def step_by_keras(self, data: Data) -> tuple[dict[str, float], list[tuple[int, int]]]:
         """A step whose loss Keras computes: logs so far, and the rows of each adapter."""
@@ -154,7 +163,7 @@ class Engine:
         return self.by_keras.count(data, outputs, self.by_keras.loss(data, outputs) + penalty)
 
     def _with_targets(self, data: Data, targets: list[Floats]) -> _native.Batch:
-        return _native.Batch(rows_of(self.feeds, data.x, targets, None, needs_targets=True))
+        return _native.Batch(rows_of(self.feeds, data.inputs, targets, None, needs_targets=True))
 
     def train(
         self, data: Arrays, order: NDArray[np.int64], tell: _native.Tell, waits: bool, every_ms: int | None
@@ -238,7 +247,7 @@ class Engine:
         x, y, weight = keras.tree.map_structure(
             lambda part: None if part is None else part[:_CHECKED_ROWS], (data.x, data.y, data.sample_weight)
         )
-        batch = one_batch(self.feeds, (x, y, weight), self.by_keras is None).batch
+        batch = one_batch(self.feeds, (x, y, weight), self.reading(Reading.INFERENCE)).batch
         # Ours are first: data that are not finite are refused by row and column.
         computed = self.predict(batch)
         expected = self.model(x, training=False)

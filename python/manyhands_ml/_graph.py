@@ -2,102 +2,36 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
+from keras.layers import Lambda
+from keras.src.backend import KerasTensor
+from keras.src.models.functional import Functional
 from keras.src.ops.function import make_node_key
 
-from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, STATISTICS, Settings, convert, of_ops, picked
+from ._front import Front, whole
+from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, STATISTICS, Settings, convert
+from ._nodes import Graph, Node
+from ._ops import Unsupported, Value, Writer, written
 from ._settings import of_layer, of_model
+from ._traced import Trace, Traced, is_graph, traced
 from .errors import ModelError, explained
 
-#: Classes of models whose configuration is a graph. A subclass with a `call` of its own is code.
-_MODELS = ("Functional", "Model", "Sequential")
+def read(model: keras.Model, is_trained: bool, behind: Front | None = None) -> tuple[Graph, list[str]]:
+    """The graph of a model, and all that is wrong with it for training or for prediction, one line a problem.
 
-
-@dataclass
-class Node:
-    """One use of a layer."""
-
-    #: Name of its output.
-    name: str
-    #: The layer, under the name that its weights have.
-    layer_name: str
-    layer: Any
-    settings: Settings
-    inputs: list[str]
-    #: Is it the layer's first use?
-    is_first: bool
-    #: Its weights: their name here, and the attribute of Keras' layer that holds them.
-    weights: Mapping[str, str] = field(default_factory=dict)
-    #: Is it used in reverse, after a first use that is not?
-    is_reversed: bool = False
-
-
-@dataclass
-class Graph:
-    """Inputs, uses of layers in an order in which they can be computed, and outputs."""
-
-    inputs: list[tuple[str, list[int]]] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-
-    def copy(self) -> Graph:
-        """A graph whose nodes and outputs may be changed."""
-        nodes = [replace(node, settings=dict(node.settings)) for node in self.nodes]
-        return Graph(self.inputs, nodes, list(self.outputs))
-
-    def config(self) -> dict[str, Any]:
-        """The architecture as the engine reads it."""
-
-        def layer(node: Node) -> dict[str, Any]:
-            if not node.is_first:
-                return {"reuse": node.layer_name, "inputs": node.inputs, **({"reverse": True} if node.is_reversed else {})}
-            return {"name": node.layer_name, "inputs": node.inputs, **node.settings}
-
-        return {
-            "inputs": [{"name": name, "shape": shape} for name, shape in self.inputs],
-            "layers": [layer(node) for node in self.nodes],
-            "outputs": self.outputs,
-        }
-
-    def variables(self) -> dict[str, Any]:
-        """The Keras variable of each weight, by the weight's name: `layer/kernel`."""
-        found = {}
-        for node in self.nodes:
-            if node.is_first:
-                for weight, attribute in node.weights.items():
-                    variable = functools.reduce(lambda part, name: getattr(part, name, None), attribute.split("."), node.layer)
-                    if variable is not None:
-                        found[f"{node.layer_name}/{weight}"] = variable
-        return found
-
-    def node(self, name: str) -> Node | None:
-        """The node that gives a tensor; `None` for an input."""
-        return next((node for node in self.nodes if node.name == name), None)
-
-    def n_uses(self, name: str) -> int:
-        """How often a tensor is read, as an output, too."""
-        return sum(node.inputs.count(name) for node in self.nodes) + self.outputs.count(name)
-
-
-def read(model: keras.Model, is_trained: bool) -> tuple[Graph, list[str]]:
-    """The graph of a model, and all that is wrong with it for training or for prediction, one line a problem."""
+    Args:
+        model: A model that is a graph, or was traced.
+        is_trained: Whether it is to be trained.
+        behind: Its layers in front, which are left out.
+    """
     reader = _Reader(is_trained)
     graph = reader.graph
-    if not _is_graph(model):
-        raise ModelError(
-            explained(
-                f"model `{model.name}` ({type(model).__name__})",
-                "needs to be a `keras.Sequential` or functional model, but its layers are called by code of its own",
-                "build it as `keras.Model(inputs, outputs)`",
-            )
-        )
     if not model.built or not getattr(model, "inputs", None):
         raise ModelError(
             explained(
@@ -107,10 +41,29 @@ def read(model: keras.Model, is_trained: bool) -> tuple[Graph, list[str]]:
             )
         )
     reader.problems += of_model(model)
-    names = [_free(tensor.name, set()) for tensor in model.inputs]
-    graph.inputs = [(name, _row_shape(reader, name, tensor)) for name, tensor in zip(names, model.inputs)]
-    graph.outputs = reader.model(model, names, "")
+    inputs = model.inputs if behind is None else behind.outputs
+    names = [_free(tensor.name, set()) for tensor in inputs]
+    graph.inputs = [(name, _row_shape(reader, name, tensor)) for name, tensor in zip(names, inputs)]
+    trace = whole(model) if behind is not None or isinstance(model, Traced) else None
+    if trace is None:
+        graph.outputs = reader.model(model, names, "")
+    else:
+        graph.outputs = reader.trace(Trace.of(inputs, trace.outputs, trace.places), names, "")
+    if is_trained:
+        reader.problems += _of_weights(model, graph)
     return graph, reader.problems
+
+
+def _of_weights(model: keras.Model, graph: Graph) -> Iterator[str]:
+    """Trained weights that no layer of the graph has, or that several have."""
+    held: dict[int, int] = {}
+    for variable in graph.variables().values():
+        held[id(variable)] = held.get(id(variable), 0) + 1
+    for variable in model.trainable_variables:
+        if id(variable) not in held:
+            yield f"weight `{variable.path}`: the outputs don't depend on it as the engine computes them: freeze it, or leave it out"
+        elif held[id(variable)] > 1:
+            yield f"weight `{variable.path}`: is used in two ways, of which the engine would make two weights"
 
 
 def output_structure(model: keras.Model) -> Any:
@@ -131,19 +84,26 @@ def output_names(model: keras.Model) -> list[str]:
     return [tensor._keras_history.operation.name for tensor in outputs]
 
 
+def _operations(model: Any) -> Any:
+    """The layers of a model, and operations of `keras.ops`."""
+    return model.layers if isinstance(model, keras.Sequential) else model.operations
+
+
 def _operation(model: Any, name: str) -> Any:
-    """A layer of a model, or an operation of `keras.ops`."""
-    operations = model.layers if isinstance(model, keras.Sequential) else model.operations
-    return next(operation for operation in operations if operation.name == name)
+    return next(operation for operation in _operations(model) if operation.name == name)
 
 
-def _is_graph(model: Any) -> bool:
-    kind = type(model)
-    return kind.__name__ in _MODELS and kind.__module__.split(".")[0] == "keras"
+def _is_code(operation: Any) -> bool:
+    """Is it a layer or a model of the user's own, or one of Keras that calls a function of the user's?"""
+    is_own = not type(operation).__module__.startswith("keras.") and not is_graph(operation)
+    return isinstance(operation, (keras.Layer, Lambda)) and (is_own or isinstance(operation, Lambda))
 
 
 def _free(name: str, taken: set[str]) -> str:
-    return name.replace("/", ".").replace(":", ".")
+    """A name without signs that the engine uses itself, and none of those that are taken."""
+    name = name.replace("/", ".").replace(":", ".")
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+    return next(free for free in names if free not in taken and f"{free}.1" not in taken)
 
 
 def _row_shape(reader: _Reader, name: str, tensor: Any) -> list[int]:
@@ -163,6 +123,10 @@ class _Reader:
 
     def model(self, model: Any, inputs: list[str], prefix: str) -> list[str]:
         """Adds the layers of a model that reads these tensors; gives its outputs."""
+        if type(model) not in (keras.Sequential, keras.Model, Functional) or any(map(_is_code, _operations(model))):
+            # Its configuration may not tell it.
+            inner = getattr(model, "_functional", model)
+            return self.trace(Trace.of(inner.inputs, inner.outputs), inputs, prefix)
         config = model.get_config()
         if "input_layers" in config:
             return self._functional(model, config, inputs, prefix)
@@ -205,14 +169,58 @@ class _Reader:
             calls = _calls(model, layer)
             if isinstance(layer, keras.Layer):
                 made = self._layer(layer, entry, reads, prefix, _Use(use, node["kwargs"], calls))
+                made = self._without_mask(layer, calls[use : use + 1], made)
             else:
-                made = self._of_ops(layer, node, reads, prefix)
-            known[(entry["name"], use)] = self._without_mask(layer, calls[use : use + 1], made)
-        return [known[place][0] for place in _places(config["output_layers"])]
+                made = self._of_ops(layer, calls[use], reads, prefix)
+            known[(entry["name"], use)] = made
+        return [known[_key(place)][place[2]] for place in _outputs(config["output_layers"])]
+
+    def trace(self, trace: Trace, inputs: list[str], prefix: str) -> list[str]:
+        """Adds the layers and operations of traced code that reads these tensors; gives its outputs."""
+        known = {id(tensor): name for tensor, name in zip(trace.inputs, inputs)}
+        for node in trace.nodes:
+            operation, first = node.operation, len(self.problems)
+            calls = [other for other in trace.nodes if other.operation is operation]
+            reads = [known[id(tensor)] for tensor in _read_tensors(node)]
+            if isinstance(operation, keras.Layer):
+                use = _Use(calls.index(node), node.arguments.kwargs, calls)
+                made = self._without_mask(operation, [node], self._layer(operation, _entry(operation), reads, prefix, use))
+            else:
+                made = self._of_ops(operation, node, reads, prefix)
+            known.update((id(tensor), name) for tensor, name in zip(node.outputs, made))
+            if place := trace.places.get(id(node)):
+                self.problems[first:] = [problem if " (at " in problem else f"{problem} (at {place})" for problem in self.problems[first:]]
+        return [known[id(tensor)] for tensor in keras.tree.flatten(trace.outputs)]
+
+    def _code(self, layer: Any, inputs: list[str], name: str, use: _Use) -> list[str]:
+        """Adds what a layer of the user's own does; gives its outputs."""
+        who, node = f"layer `{name}` ({type(layer).__name__})", use.calls[use.number]
+        problems = [*_of_own(layer)]
+        if layer.supports_masking and _has_mask(use.calls):
+            problems.append("is not supported behind a mask, which `Embedding` and `Masking` make")
+        try:
+            trace = traced(layer, node.arguments.args, node.arguments.kwargs)
+        except Unsupported as error:
+            problems.append(str(error) if _is_code(layer) else "this kind of layer is not supported")
+        if problems:
+            self.problems += [f"{who}: {problem}" for problem in problems if use.number == 0]
+            return [inputs[0]] * len(node.outputs)
+        reads = [self._unmasked(tensor, read, f"{name}.{idx}") for idx, (tensor, read) in enumerate(zip(_read_tensors(node), inputs))]
+        return self.trace(trace, reads, f"{name}." if use.number == 0 else f"{name}.{use.number}.")
+
+    def _unmasked(self, tensor: Any, read: str, name: str) -> str:
+        """A tensor without its mask."""
+        if getattr(tensor, "_keras_mask", None) is None:
+            return read
+        settings = {"type": "Reshape", "target_shape": [int(axis) for axis in tensor.shape[1:]]}
+        self.graph.nodes.append(Node(f"{name}.unmasked", f"{name}.unmasked", None, settings, [read], is_first=True))
+        return f"{name}.unmasked"
 
     def _layer(self, layer: Any, entry: Settings, inputs: list[str], prefix: str, use: _Use) -> list[str]:
         """Adds a use of a layer; gives its outputs."""
         kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
+        if _is_code(layer) or (kind not in LAYERS and not is_graph(layer)):
+            return self._code(layer, inputs, name, use)
         who, kwargs = f"layer `{name}` ({kind})", use.kwargs
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
         ignored = {"training", "mask"} if _reads_mask(use.calls) else {"training"}
@@ -229,31 +237,27 @@ class _Reader:
             inputs = inputs[:1] if len(inputs) == 2 and inputs[0] == inputs[1] else inputs
         given = {key: value for key, value in kwargs.items() if value is not None and key not in ignored}
         self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
-        if use.number == 0 and (layer.supports_masking or _is_graph(layer)) and _has_mask(use.calls):
+        if use.number == 0 and (layer.supports_masking or is_graph(layer)) and _has_mask(use.calls):
             self.problems += [f"{who}: {problem}" for problem in self._of_mask(kind, layer)]
         if use.number == 0 and _may_be_itself(kind, use.calls) and _has_mask(use.calls):
             self.problems.append(f"{who}: is not supported behind a mask, which `Embedding` and `Masking` make")
-        if _is_graph(layer):
+        if is_graph(layer):
             return self.model(layer, inputs, f"{name}.")
-        if kind not in LAYERS or not type(layer).__module__.startswith("keras."):
-            if use.number == 0:
-                self.problems.append(f"{who}: this kind of layer is not supported")
-            settings: Settings = {"type": "Activation", "activation": "linear"}
-        else:
-            settings = self._settings(who, layer, entry, kind, use)
-            if kind in ATTENTIONS:
-                settings["use_causal_mask"] = is_causal
-                earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
-                if earlier["use_causal_mask"] != is_causal:
-                    self.problems.append(f"{who}: the argument `use_causal_mask` has to be the same in each of its calls")
-            if is_reversed and all(node.layer is not layer for node in self.graph.nodes):
-                settings["reverse"], is_reversed = True, False
-            elif not is_reversed and any(node.layer is layer and node.settings.get("reverse") for node in self.graph.nodes):
-                self.problems.append(f"{who}: needs a first call without `reverse`, or `reverse` in each of its calls")
-        weights = LAYERS[kind].weights if kind in LAYERS else {}
+        settings = self._settings(who, layer, entry, kind, use)
+        if kind in ATTENTIONS:
+            settings["use_causal_mask"] = is_causal
+            earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
+            if earlier["use_causal_mask"] != is_causal:
+                self.problems.append(f"{who}: the argument `use_causal_mask` has to be the same in each of its calls")
+        if is_reversed and all(node.layer is not layer for node in self.graph.nodes):
+            settings["reverse"], is_reversed = True, False
+        elif not is_reversed and any(node.layer is layer and node.settings.get("reverse") for node in self.graph.nodes):
+            self.problems.append(f"{who}: needs a first call without `reverse`, or `reverse` in each of its calls")
+        weights = LAYERS[kind].weights
         is_first = all(node.layer is not layer for node in self.graph.nodes)
         uses = sum(node.layer is layer for node in self.graph.nodes)
-        first = next((node.layer_name for node in self.graph.nodes if node.layer is layer), name)
+        taken = {node.layer_name for node in self.graph.nodes if node.layer is not layer}
+        first = next((node.layer_name for node in self.graph.nodes if node.layer is layer), _free(name, taken))
         tensor = first if uses == 0 else f"{first}:{uses}"
         if kind == "CustomScaleLayer":
             inputs = [inputs[0], self._scaled(f"{tensor}.scaled", entry["config"], inputs[1])]
@@ -271,7 +275,9 @@ class _Reader:
 
     def _without_mask(self, layer: Any, calls: list[Any], outputs: list[str]) -> list[str]:
         """Outputs without a mask, where Keras drops it and the engine's layer would pass it on."""
-        is_dropped = not isinstance(layer, keras.Layer) or not (layer.supports_masking or _is_graph(layer))
+        if is_graph(layer) or _is_code(layer) or type(layer).__name__ not in LAYERS:
+            return outputs
+        is_dropped = not layer.supports_masking
         if not (is_dropped and _has_mask(calls)):
             return outputs
         name = f"{outputs[0]}.unmasked"
@@ -285,42 +291,23 @@ class _Reader:
         self.graph.nodes.append(Node(name, name, None, settings, [tensor], is_first=True))
         return name
 
-    def _of_ops(self, operation: Any, node: Settings, inputs: list[str], prefix: str) -> list[str]:
-        """Adds an operation of `keras.ops`, such as `x + y`; gives its output."""
-        name = prefix + operation.name.replace("/", ".")
-        kind = type(operation).__name__
-        if kind == "GetItem" and (place := picked(node["args"])) is not None:
-            return self._channel(name, node["args"][0]["config"]["shape"], place, inputs)
-        if kind == "Stack" and operation.axis in (-1, len(node["args"][0][0]["config"]["shape"])):
-            return self._stacked(name, node["args"][0][0]["config"]["shape"], inputs)
-        settings = of_ops(kind, node["args"], node["kwargs"])
-        if settings is None:
-            text = "this operation of `keras.ops` is not supported: use a layer in its place"
-            self.problems.append(f"operation `{name}` ({kind}): {text}")
-            settings = {"type": "Activation", "activation": "linear"}
-        self.graph.nodes.append(Node(name, name, operation, settings, inputs, is_first=True))
-        return [name]
+    def _of_ops(self, operation: Any, node: Any, inputs: list[str], prefix: str) -> list[str]:
+        """Adds an operation of `keras.ops`, such as `x + y`; gives its outputs."""
+        name = _free(prefix + operation.name, {node.name for node in self.graph.nodes})
+        reads: dict[int, Value] = {}
+        for idx, (tensor, read) in enumerate(zip(_read_tensors(node), inputs)):
+            reads.setdefault(id(tensor), Value(self._unmasked(tensor, read, f"{name}.{idx}"), tuple(map(int, tensor.shape[1:]))))
 
-    def _channel(self, name: str, shape: list[Any], place: int, inputs: list[str]) -> list[str]:
-        """Adds `x[..., place]`: a fixed product of the last axis, without which the result stands."""
-        channels = int(shape[-1])
-        picks = _Fixed(keras.Variable(np.eye(channels, dtype="float32")[:, [place % channels]], trainable=False))
-        settings = {"type": "Dense", "units": 1, "use_bias": False, "trainable": False}
-        weights = {"kernel": "kernel"}
-        self.graph.nodes.append(Node(f"{name}.column", f"{name}.column", picks, settings, inputs, True, weights))
-        return self._reshaped(name, [int(axis) for axis in shape[1:-1]], f"{name}.column")
+        def settled(value: Any) -> Any:
+            return reads.get(id(value), value) if isinstance(value, KerasTensor) else value
 
-    def _stacked(self, name: str, shape: list[Any], inputs: list[str]) -> list[str]:
-        """Adds `stack(tensors, -1)`."""
-        target = [*(int(axis) for axis in shape[1:]), 1]
-        parts = [self._reshaped(f"{name}.part{number}", target, tensor)[0] for number, tensor in enumerate(inputs)]
-        settings = {"type": "Concatenate", "axis": -1}
-        self.graph.nodes.append(Node(name, name, None, settings, parts, is_first=True))
-        return [name]
-
-    def _reshaped(self, name: str, target: list[int], tensor: str) -> list[str]:
-        self.graph.nodes.append(Node(name, name, None, {"type": "Reshape", "target_shape": target}, [tensor], is_first=True))
-        return [name]
+        args = keras.tree.map_structure(settled, node.arguments.args)
+        shapes = [tuple(int(axis or 0) for axis in tensor.shape[1:]) for tensor in node.outputs]
+        try:
+            return [value.name for value in written(Writer(self.graph, name), operation, args, node.arguments.kwargs, shapes[0])]
+        except Unsupported as error:
+            self.problems.append(f"operation `{name}` ({type(operation).__name__}): this operation of `keras.ops` {error}")
+            return [inputs[0]] * len(node.outputs)
 
     def _settings(self, who: str, layer: Any, entry: Settings, kind: str, use: _Use) -> Settings:
         settings, problems = convert(kind, entry["config"], list(use.calls[use.number].input_tensors[0].shape))
@@ -349,11 +336,30 @@ class _Use:
     calls: list[Any]
 
 
-@dataclass
-class _Fixed:
-    """Weights that no layer of Keras has."""
+def _entry(layer: Any) -> Settings:
+    """Class and configuration of a layer, as a model's configuration has them."""
+    if _is_code(layer) or is_graph(layer):
+        return {"class_name": type(layer).__name__, "config": {"name": layer.name}}
+    return dict(keras.saving.serialize_keras_object(layer))
 
-    kernel: Any
+
+def _read_tensors(node: Any) -> list[Any]:
+    """Tensors that a use of a layer reads, apart from masks."""
+    named = [node.arguments.kwargs.get(part) for part in _SEQUENCES]
+    return [tensor for tensor in keras.tree.flatten([node.arguments.args, named]) if isinstance(tensor, KerasTensor)]
+
+
+def _of_own(layer: Any) -> Iterator[str]:
+    """What is not supported of a layer or model of the user's own and of its variables."""
+    if getattr(layer, "activity_regularizer", None) is not None:
+        yield "`activity_regularizer` is not supported"
+    policy = getattr(layer.dtype_policy, "name", "float32")
+    if policy != "float32":
+        yield f'`dtype` needs "float32", but is "{policy}"'
+    for variable in layer._trainable_variables + layer._non_trainable_variables:
+        for kind in ("regularizer", "constraint"):
+            if getattr(variable, kind, None) is not None:
+                yield f"`{variable.name}`: its {kind} is not supported"
 
 
 def _calls(model: Any, operation: Any) -> list[Any]:
@@ -431,18 +437,26 @@ def _needed(uses: list[tuple[Settings, int, Settings]], outputs: list[tuple[str,
     return needed
 
 
+def _outputs(value: Any) -> Iterator[list[Any]]:
+    """`[name, use, index]` of each output, in the order in which Keras makes them flat."""
+    if isinstance(value, dict):
+        keys = value if isinstance(value, OrderedDict) else sorted(value)
+        for key in keys:
+            yield from _outputs(value[key])
+    elif len(value) == 3 and isinstance(value[0], str):
+        yield list(value)
+    else:
+        for item in value:
+            yield from _outputs(item)
+
+
 def _key(place: list[Any]) -> tuple[str, int]:
     return (place[0], place[1])
 
 
 def _places(value: Any) -> list[tuple[str, int]]:
-    """Layer and use of each tensor of a structure `[name, use, index]`, in the order in which Keras makes it flat."""
-    if isinstance(value, dict):
-        keys = value if isinstance(value, OrderedDict) else sorted(value)
-        return [place for key in keys for place in _places(value[key])]
-    if len(value) == 3 and isinstance(value[0], str):
-        return [(value[0], value[1])]
-    return [place for item in value for place in _places(item)]
+    """Layer and use of each tensor of a structure `[name, use, index]`."""
+    return [_key(place) for place in _outputs(value)]
 
 
 def _tensors(value: Any) -> Iterator[list[Any]]:

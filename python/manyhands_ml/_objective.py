@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._compiled import Compiled
-from ._graph import Graph, Node
+from ._nodes import Graph, Node
 from ._layers import Settings
 from ._settings import OF_LOSSES, OF_METRICS, is_of_keras, of_dtype, of_optimizer, of_process
 

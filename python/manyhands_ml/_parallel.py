@@ -14,11 +14,13 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.utils.python_utils import pythonify_logs
 
 from ._compiled import Compiled, are_by_position, compiled, tell
-from ._data import Arrays, Data, Epoch, first_targets, one_batch
+from ._data import Arrays, Data, Epoch, Reading, first_batch, one_batch
 from ._engine import Engine
 from ._graph import output_structure
 from ._hooks import Hooks
+from ._ops import Unsupported
 from ._rig import Rig
+from ._traced import Traced, is_graph
 from .errors import ModelError, SettingError, explained
 
 #: Versions of Keras whose configurations are known: from the first, before the second.
@@ -58,7 +60,7 @@ class ParallelModel:
     `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds.
     """
 
-    _OWN = frozenset({"_keras", "_rig", "_batch_statistics", "_precision", "_seed", "_engine", "_compiled", "_logs", "_is_touched"})
+    _OWN = frozenset({"_keras", "_graph", "_rig", "_batch_statistics", "_precision", "_seed", "_engine", "_compiled", "_logs", "_is_touched"})
 
     def __init__(
         self,
@@ -74,6 +76,8 @@ class ParallelModel:
         self._batch_statistics = batch_statistics
         self._precision = precision
         self._seed = seed
+        #: The model as a graph: itself, or what its `call` was traced to.
+        self._graph: Any = model
         self._engine: Engine | None = None
         self._compiled: Compiled | None = None
         #: Loss and metrics of the last batches, as Keras' logs have them.
@@ -272,7 +276,7 @@ class ParallelModel:
 
     def _epoch_by_keras(self, engine: Engine, source: EpochIterator, hooks: Hooks, shares: _Shares) -> None:
         """The steps of an epoch, whose loss Keras computes: one begins where the one before it was reported."""
-        with Epoch(source, engine.feeds, needs_targets=False) as batches:
+        with Epoch(source, engine.feeds, Reading.TRAINED_INPUTS) as batches:
             for step, data in batches:
                 engine.check(data)
                 hooks("on_train_batch_begin", step)
@@ -288,7 +292,7 @@ class ParallelModel:
         begun: deque[tuple[int, int]] = deque()
         engine.trainer.reset_metrics()
         try:
-            with Epoch(source, engine.feeds, check=engine.trainer.check()) as batches:
+            with Epoch(source, engine.feeds, Reading.TRAINING, engine.trainer.check()) as batches:
                 for step, data in batches:
                     engine.check(data)
                     if waits:
@@ -340,9 +344,9 @@ class ParallelModel:
     ) -> Any:
         """One training step on a batch. Gives its loss and metrics."""
         self._needs_compiled("train_on_batch")
-        engine = self._trained((y, sample_weight))
+        engine = self._trained((x, y, sample_weight))
         engine.push()
-        data = _given(engine, x, y, sample_weight, class_weight)
+        data = _given(engine, (x, y, sample_weight), class_weight, Reading.TRAINING)
         engine.check(data)
         if engine.by_keras is not None:
             self.reset_metrics()
@@ -402,7 +406,7 @@ class ParallelModel:
         return logs
 
     def _evaluate_batches(self, engine: Engine, source: EpochIterator, hooks: Hooks, means: _Means) -> None:
-        with Epoch(source, engine.feeds, needs_targets=engine.by_keras is None) as batches:
+        with Epoch(source, engine.feeds, engine.reading(Reading.INFERENCE)) as batches:
             for step, data in batches:
                 hooks("on_test_batch_begin", step)
                 if engine.by_keras is not None:
@@ -417,9 +421,9 @@ class ParallelModel:
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Loss and metrics of a batch."""
         self._needs_compiled("test_on_batch")
-        engine = self._trained((y, sample_weight))
+        engine = self._trained((x, y, sample_weight))
         engine.push()
-        data = _given(engine, x, y, sample_weight, None)
+        data = _given(engine, (x, y, sample_weight), None, Reading.INFERENCE)
         if engine.by_keras is not None:
             self.reset_metrics()
             self._logs = engine.test_by_keras(data)
@@ -435,9 +439,9 @@ class ParallelModel:
         callbacks: Any = None,
     ) -> Any:
         """Computes the outputs on the adapters. Arguments and result are those of `keras.Model.predict`."""
-        engine = self._opened()
-        engine.push()
         source = EpochIterator(x=x, batch_size=batch_size, steps_per_epoch=steps)
+        engine = self._opened(source)
+        engine.push()
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(
                 callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=source.num_batches, model=self
@@ -459,7 +463,7 @@ class ParallelModel:
 
     def _predict_batches(self, engine: Engine, source: EpochIterator, hooks: Hooks) -> list[Any]:
         parts: list[list[Any]] = []
-        with Epoch(source, engine.feeds, needs_targets=False) as batches:
+        with Epoch(source, engine.feeds, Reading.INPUTS) as batches:
             for step, data in batches:
                 hooks("on_predict_batch_begin", step)
                 parts.append(engine.predict(data.batch))
@@ -470,13 +474,13 @@ class ParallelModel:
 
     def predict_on_batch(self, x: Any) -> Any:
         """The outputs for a batch."""
-        engine = self._opened()
+        engine = self._opened((x, None, None))
         engine.push()
-        return self._structured(engine.predict(one_batch(engine.feeds, (x,), needs_targets=False).batch))
+        return self._structured(engine.predict(one_batch(engine.feeds, (x,), Reading.INPUTS).batch))
 
     def _structured(self, outputs: list[Any]) -> Any:
         """Outputs in the structure that the model has."""
-        structure = output_structure(self._keras)
+        structure = output_structure(self._graph)
         return keras.tree.pack_sequence_as(structure, outputs) if keras.tree.is_nested(structure) else outputs[0]
 
     def _listed(self, logs: dict[str, float], return_dict: bool) -> Any:
@@ -501,14 +505,22 @@ class ParallelModel:
                 return engine
         # Its memory is given back before the next one opens.
         del engine
-        y, own = first_targets(targets, model) if isinstance(targets, EpochIterator) else targets
-        self._compiled = compiled(model, y, own, *weights)
+        x, y, own = first_batch(targets, model) if isinstance(targets, EpochIterator) else targets
+        self._graph = _as_graph(model, x)
+        self._compiled = compiled(self._graph, y, own, *weights)
         self._engine = self._open(self._compiled)
         return self._engine
 
-    def _opened(self) -> Engine:
-        """An engine that predicts."""
+    def _opened(self, data: Any) -> Engine:
+        """An engine that predicts for a batch, or for a source."""
         if self._engine is None:
+            model = self._keras
+            if not (is_graph(model) and model.built):
+                # Only then the data are read before their turn.
+                x, _, _ = first_batch(data, model) if isinstance(data, EpochIterator) else data
+                self._graph = _as_graph(model, x)
+                if isinstance(data, EpochIterator):
+                    data.reset()
             self._engine = self._open(None)
         return self._engine
 
@@ -517,7 +529,25 @@ class ParallelModel:
             self._engine.pull()
             # The one before gives its memory back first.
             self._engine = None
-        return Engine(self._keras, self._rig, self._batch_statistics, self._precision, self._seed, compiled)
+        return Engine(self._graph, self._rig, self._batch_statistics, self._precision, self._seed, compiled)
+
+
+def _as_graph(model: Any, x: Any) -> Any:
+    """A model as a graph of layers: a sequential or functional one, or what its `call` does with symbolic inputs.
+
+    Raises:
+        ModelError: If that can't be told.
+    """
+    if is_graph(model):
+        if not model.built and isinstance(model, keras.Sequential) and hasattr(x, "shape"):
+            # As Keras does with the first batch.
+            model.build((None, *x.shape[1:]))
+        return model
+    try:
+        return Traced(model, x)
+    except Unsupported as error:
+        help = "mend this line, build it as `keras.Model(inputs, outputs)`, or train it with Keras itself"
+        raise ModelError(explained(f"model `{model.name}` ({type(model).__name__})", str(error), help)) from error
 
 
 class _Validation:
@@ -575,20 +605,21 @@ class _Shares:
         return f"rows by adapter: {', '.join(parts)}"
 
 
-def _given(engine: Engine, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Data:
+def _given(engine: Engine, values: tuple[Any, Any, Any], class_weight: Any, reading: Reading) -> Data:
+    x, y, sample_weight = values
     if class_weight is not None:
         if sample_weight is not None:
             text = explained("`class_weight` and `sample_weight`", "exclude each other, but both are given", "give one")
             raise SettingError(text)
         sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
-    return one_batch(engine.feeds, (x, y, sample_weight), engine.by_keras is None)
+    return one_batch(engine.feeds, (x, y, sample_weight), engine.reading(reading))
 
 
 def _weights_of(targets: Any) -> Any:
     """Sample weights that come with targets, or from arrays."""
     if isinstance(targets, EpochIterator):
         return data_adapter_utils.unpack_x_y_sample_weight(getattr(targets.data_adapter, "_inputs", (None,)))[2]
-    return targets[1]
+    return targets[2]
 
 
 def _check_keras() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ class Feeds:
     outputs: list[str]
     #: Shape of the target of each output that no loss and no metric reads, `None` where one does.
     unread: list[list[int] | None] = field(default_factory=list)
+    #: Makes what the model reads of a batch, in training or not; `None` where that is the batch itself.
+    front: Callable[[Any, bool], list[Any]] | None = None
 
 
 def rows_of(feeds: Feeds, x: Any, y: Any, sample_weight: Any, needs_targets: bool) -> _native.Rows:

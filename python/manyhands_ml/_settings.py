@@ -48,7 +48,7 @@ OF_LAYERS: dict[str, str] = {
     "pool_mode": "fixed by the class",
 }
 
-#: Methods of a model that make its steps: an object that has one of its own is refused.
+#: Methods of a model that make its steps: an object that has one of its own is refused, and a class, but for `call`.
 _STEPS = ("call", "train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "compute_loss_and_updates")
 
 
@@ -65,6 +65,11 @@ def of_model(model: Any) -> Iterator[str]:
     for name in _STEPS:
         if name in vars(model):
             yield f"model `{model.name}`: has a `{name}` of its own in place of that of its class"
+    for name in _STEPS[1:]:
+        owner = next((kind for kind in type(model).__mro__ if name in vars(kind)), None)
+        if owner is not None and not owner.__module__.startswith("keras."):
+            way = "Keras computes a loss and metrics that `compile` gets, also those of your own, on the outputs"
+            yield f"model `{model.name}` ({type(model).__name__}): has a `{name}` of its own; leave it out: {way}"
 
 
 def of_layer(who: str, layer: Any) -> Iterator[str]:

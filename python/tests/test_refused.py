@@ -68,12 +68,21 @@ def test_operations_without_a_layer_are_refused_by_name() -> None:
 def test_models_that_are_no_graph_are_refused() -> None:
     class Own(keras.Model):
         def call(self, x: Any) -> Any:
-            return x
+            return x if float(keras.ops.sum(x)) > 0 else -x
 
     text = _refusal(Own(name="own"))
-    assert text.startswith("model `own` (Own) needs to be a `keras.Sequential` or functional model")
-    text = _refusal(keras.Sequential([layers.Dense(3)], name="open"))
-    assert text.startswith("model `open` needs to know the shape of its inputs, but was not built\n  help: begin with")
+    assert text.startswith("model `own` (Own) can't be traced with symbolic tensors: ")
+    assert f"{__file__}:" in text and "build it as `keras.Model(inputs, outputs)`" in text
+
+    class Stepping(keras.Model):
+        def train_step(self, data: Any) -> Any:
+            return {}
+
+    inputs = keras.Input((3,))
+    model = Stepping(inputs, layers.Dense(2)(inputs), name="stepping")
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match=r"model `stepping` \(Stepping\): has a `train_step` of its own; leave it out: Keras computes a loss"):
+        make_parallel(model, "cpu").fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
 
 
 def test_what_compile_says_is_refused_with_the_layers() -> None:

@@ -1,0 +1,653 @@
+"""Operations of `keras.ops` as layers of the engine, and weights of the user's own that they read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.backend import KerasTensor
+
+from ._layers import Settings
+from ._nodes import Graph, Node
+
+#: Products of two tensors hold so many numbers for each row at most: they are made before they are added.
+MOST_PRODUCTS = 1 << 20
+
+#: Activation functions among the operations, by class.
+_FUNCTIONS = {
+    **{name.title().replace("_", ""): name for name in "relu relu6 sigmoid tanh silu selu softplus softsign hard_sigmoid hard_silu".split()},
+    "Exp": "exponential",
+}
+#: Operations on two tensors, by class: the layer that does the same.
+_OF_TWO = {"Add": "Add", "Maximum": "Maximum", "Minimum": "Minimum", "Multiply": "Multiply", "Subtract": "Subtract"}
+#: Operations that leave numbers and axes as they are.
+_SAME = ("Copy",)
+
+
+class Unsupported(Exception):
+    """An operation, or a use of it, that the engine does not have."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the engine: its name, and the shape of a row."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Held:
+    """A variable of the user's own, or a constant, as the weight of a layer of the engine."""
+
+    variable: Any
+
+
+class Writer:
+    """Writes what one operation does as layers of the engine."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self._graph, self._name, self._count = graph, name, 0
+
+    def layer(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], held: tuple[str, Any] | None = None, **settings: Any) -> Value:
+        """Adds a layer that gives rows of a shape; `held` is the name of its weight, and the variable or the array behind it."""
+        self._count += 1
+        name = f"{self._name}.{self._count}"
+        weights: dict[str, str] = {}
+        behind: Any = None
+        if held is not None:
+            weights, behind = {held[0]: "variable"}, Held(_variable(held[1]))
+            if not behind.variable.trainable:
+                settings["trainable"] = False
+        row = {"type": kind, **settings}
+        self._graph.nodes.append(Node(name, name, behind, row, [value.name for value in inputs], True, weights))
+        return Value(name, tuple(int(axis) for axis in shape))
+
+    def named(self, value: Value) -> Value:
+        """The last layer under the name of the operation."""
+        last = self._graph.nodes[-1] if self._count else None
+        if last is None or last.name != value.name:
+            return value
+        last.name = last.layer_name = self._name
+        return Value(self._name, value.shape)
+
+    # Axes.
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        """The same numbers with other axes: nothing is copied."""
+        return x if tuple(shape) == x.shape else self.layer("Reshape", [x], shape, target_shape=[int(axis) for axis in shape])
+
+    def crop(self, x: Value, axis: int, begin: int, end: int) -> Value:
+        """The places from `begin` up to `end` of an axis."""
+        before, size, behind = _around(x.shape, axis)
+        if (begin, end) == (0, size):
+            return x
+        shape = (*x.shape[:axis], end - begin, *x.shape[axis + 1 :])
+        if before == 1:
+            flat = self.layer("Cropping1D", [self.reshape(x, (size, behind))], (end - begin, behind), cropping=[begin, size - end])
+        else:
+            sides = [[0, 0], [begin, size - end]]
+            flat = self.layer("Cropping2D", [self.reshape(x, (before, size, behind))], (before, end - begin, behind), cropping=sides)
+        return self.reshape(flat, shape)
+
+    def permute(self, x: Value, order: Sequence[int]) -> Value:
+        """Axes in another order."""
+        if list(order) == sorted(order):
+            return x
+        return self.layer("Permute", [x], [x.shape[axis] for axis in order], dims=[axis + 1 for axis in order])
+
+    def concatenate(self, parts: Sequence[Value], axis: int) -> Value:
+        """Tensors one after the other along an axis."""
+        if len(parts) == 1:
+            return parts[0]
+        first = parts[0].shape
+        length = sum(part.shape[axis] for part in parts)
+        before = math.prod(first[:axis])
+        flat = [self.reshape(part, (before, math.prod(part.shape[axis:]))) for part in parts]
+        joined = self.layer("Concatenate", flat, (before, sum(part.shape[1] for part in flat)), axis=-1)
+        return self.reshape(joined, (*first[:axis], length, *first[axis + 1 :]))
+
+    def stack(self, parts: Sequence[Value], axis: int) -> Value:
+        """Tensors one after the other along a new axis."""
+        shape = parts[0].shape
+        return self.concatenate([self.reshape(part, (*shape[:axis], 1, *shape[axis:])) for part in parts], axis)
+
+    # Numbers.
+
+    def affine(self, x: Value, scale: Any = 1.0, offset: Any = 0.0) -> Value:
+        """`scale x + offset`, with one number for all, or one for each channel."""
+        if np.all(np.asarray(scale) == 1.0) and np.all(np.asarray(offset) == 0.0):
+            return x
+        scale, offset = (np.asarray(values, np.float64).tolist() for values in (scale, offset))
+        return self.layer("Rescaling", [x], x.shape, scale=scale, offset=offset)
+
+    def activation(self, x: Value, function: str) -> Value:
+        """A function of each number, or softmax."""
+        return self.layer("Activation", [x], x.shape, activation=function)
+
+    def two(self, kind: str, a: Value, b: Value) -> Value:
+        """An operation on two tensors, whose axes of 1 are stretched."""
+        rank = max(len(a.shape), len(b.shape))
+        a, b = (self.reshape(value, (*[1] * (rank - len(value.shape)), *value.shape)) for value in (a, b))
+        return self.layer(kind, [a, b], np.broadcast_shapes(a.shape, b.shape))
+
+    def pool(self, kind: str, x: Value, axes: Sequence[int], keeps: bool) -> Value:
+        """Mean or maximum over some axes."""
+        axes = sorted(axis % len(x.shape) for axis in axes)
+        rest = [axis for axis in range(len(x.shape)) if axis not in axes]
+        left = tuple(x.shape[axis] for axis in rest)
+        size = math.prod(x.shape[axis] for axis in axes)
+        flat = self.reshape(self.permute(x, [*axes, *rest]), (size, math.prod(left)))
+        pooled = self.layer(kind, [flat], (math.prod(left),))
+        return self.reshape(pooled, [1 if axis in axes else size for axis, size in enumerate(x.shape)] if keeps else left or (1,))
+
+    def mean(self, x: Value, axes: Sequence[int], keeps: bool = False) -> Value:
+        """The mean over some axes."""
+        return self.pool("GlobalAveragePooling1D", x, axes, keeps)
+
+    def sum(self, x: Value, axes: Sequence[int], keeps: bool = False) -> Value:
+        """The sum over some axes."""
+        return self.affine(self.mean(x, axes, keeps), float(math.prod(x.shape[axis] for axis in axes)))
+
+    # Weights and products.
+
+    def weight(self, values: Any, near: Value) -> Value:
+        """A variable or an array as a tensor, the same for each row; `near` is a tensor whose numbers don't matter."""
+        shape = tuple(int(axis) for axis in values.shape)
+        size = math.prod(shape)
+        one = self.reshape(self.crop(self.reshape(near, (math.prod(near.shape), 1)), 0, 0, 1), (1,))
+        places = self.layer("RepeatVector", [one], (size, 1), n=size)
+        table = self.layer("PositionEmbedding", [places], (size, 1), ("embeddings", values), sequence_length=size)
+        return self.reshape(table, shape)
+
+    def dense(self, x: Value, kernel: Any) -> Value:
+        """The product of a tensor's last axis and a matrix of weights."""
+        units = int(kernel.shape[1])
+        return self.layer("Dense", [x], (*x.shape[:-1], units), ("kernel", kernel), units=units, use_bias=False)
+
+    def product(self, a: Value, b: Value) -> Value:
+        """`a [..., i, k]` times `b [..., k, j]`."""
+        rows, inner, cols = a.shape[-2], a.shape[-1], b.shape[-1]
+        rank = max(len(a.shape), len(b.shape)) - 2
+        heads = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        if math.prod(heads) * rows * inner * cols > MOST_PRODUCTS:
+            raise Unsupported(f"makes {math.prod(heads) * rows * inner * cols} products for each row; at most {MOST_PRODUCTS} are made")
+        b = self.permute(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
+        left = self.reshape(a, (*[1] * (rank + 2 - len(a.shape)), *a.shape[:-1], 1, inner))
+        right = self.reshape(b, (*[1] * (rank + 2 - len(b.shape)), *b.shape[:-2], 1, cols, inner))
+        return self.sum(self.two("Multiply", left, right), [rank + 2])
+
+    def attention(self, query: Value, key: Value, value: Value, scale: float | None = None, is_causal: bool = False, **more: Any) -> Value:
+        """`softmax(query · keyᵀ · scale) · value` of sequences `[time, heads, dim]`; `scale` is `1 / √dim` if not given.
+
+        It is a `MultiHeadAttention` whose projections leave queries, keys and values as they are.
+        """
+        (time, heads, dim), last = query.shape, value.shape[-1]
+        factor = 1.0 if scale is None else scale * math.sqrt(dim)
+        flat = [self.reshape(part, (part.shape[0], math.prod(part.shape[1:]))) for part in (self.affine(query, factor), value, key)]
+        self._count += 1
+        name = f"{self._name}.{self._count}"
+        of_keys = np.eye(heads * dim, dtype="float32").reshape(heads * dim, heads, dim)
+        of_values = np.eye(heads * last, dtype="float32").reshape(heads * last, heads, last)
+        kernels = {"query": of_keys, "key": of_keys, "value": of_values, "attention_output": of_values.reshape(heads, last, heads * last)}
+        held = {f"{part}_kernel": _variable(kernel) for part, kernel in kernels.items()}
+        behind = SimpleNamespace(**held)
+        settings = {
+            **{"type": "MultiHeadAttention", "num_heads": heads, "key_dim": dim, "value_dim": last, "output_shape": heads * last},
+            **{"use_bias": False, "use_causal_mask": is_causal, "trainable": False, **more},
+        }
+        inputs = [part.name for part in flat]
+        self._graph.nodes.append(Node(name, name, behind, settings, inputs, True, {weight: weight for weight in held}))
+        return self.reshape(Value(name, (time, heads * last)), (time, heads, last))
+
+
+def _variable(values: Any) -> Any:
+    if isinstance(values, keras.Variable):
+        return values
+    return keras.Variable(np.asarray(values, np.float32), trainable=False)
+
+
+def _around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """Numbers before an axis, its length, and numbers behind it."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+@dataclass
+class Call:
+    """A call of an operation: its arguments, in which tensors are those of the engine."""
+
+    writer: Writer
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    #: Shape of a row of what comes out, of the first of several.
+    shape: tuple[int, ...]
+
+    @property
+    def x(self) -> Value:
+        """The first argument."""
+        if not self.args or not isinstance(self.args[0], Value):
+            raise Unsupported("needs a tensor as its first argument")
+        return self.args[0]
+
+    def axis(self, axis: Any, rank: int | None = None) -> int:
+        """An axis of a row, by Keras' number of it, which counts the batch."""
+        rank = len(self.x.shape) if rank is None else rank
+        place = int(axis) if axis >= 0 else int(axis) + rank + 1
+        if place == 0:
+            raise Unsupported("works along the batch, whose rows are split over the adapters")
+        return place - 1
+
+    def axes(self) -> list[int]:
+        """The axes that the operation takes away."""
+        given = self.operation.axis
+        if given is None:
+            raise Unsupported("works along the batch, whose rows are split over the adapters: name its axes")
+        return [self.axis(axis) for axis in (given if isinstance(given, (list, tuple)) else [given])]
+
+
+def written(writer: Writer, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: tuple[int, ...]) -> list[Value]:
+    """What an operation gives, written as layers.
+
+    Raises:
+        Unsupported: If the engine has nothing that does it.
+    """
+    kind = type(operation).__name__
+    if not type(operation).__module__.startswith("keras.") or kind not in _OPERATIONS:
+        raise Unsupported("is not supported: use a layer in its place")
+    given = {key: value for key, value in kwargs.items() if value is not None}
+    known = _NAMED.get(kind, {})
+    other = [key for key, value in given.items() if key not in known or known[key] not in (..., value)]
+    if other:
+        raise Unsupported(f"has the argument `{other[0]}={given[other[0]]}`, which is not supported")
+    made = _OPERATIONS[kind](Call(writer, operation, args, given, shape))
+    return made if isinstance(made, list) else [writer.named(made)]
+
+
+def _of_two(call: Call) -> Value:
+    """An operation on two tensors, a tensor and a number, or a tensor and weights."""
+    kind = _OF_TWO[type(call.operation).__name__]
+    a, b = call.args
+    if isinstance(a, Value) and isinstance(b, Value):
+        return call.writer.two(kind, a, b)
+    x, other = (a, b) if isinstance(a, Value) else (b, a)
+    number = _numbers(other, x)
+    if number is None or kind in ("Maximum", "Minimum"):
+        return _with_weight(call, kind, x, other, is_first=x is a)
+    if kind == "Multiply":
+        return call.writer.affine(x, scale=number)
+    if kind == "Add":
+        return call.writer.affine(x, offset=number)
+    return call.writer.affine(x, offset=-number) if x is a else call.writer.affine(x, -1.0, number)
+
+
+def _with_weight(call: Call, kind: str, x: Value, other: Any, is_first: bool) -> Value:
+    writer, number = call.writer, _number(other)
+    if number is not None:
+        # A tensor of one number for all.
+        other = np.full((1,), number, np.float32)
+    if not hasattr(other, "shape"):
+        raise Unsupported(f"has an argument that is neither a tensor nor a number: {type(other).__name__}")
+    shape = tuple(other.shape)
+    if len(shape) == len(x.shape) + 1:
+        if shape[0] != 1:
+            raise Unsupported(f"has an array of shape {shape}, whose first axis is that of the batch")
+        return _with_weight(call, kind, x, _Shaped(other, shape[1:]), is_first)
+    if kind == "Multiply" and len(shape) == 1 and shape == x.shape[-1:]:
+        return writer.layer("LayerScale", [x], x.shape, ("gamma", _plain(other)), projection_dim=shape[0])
+    weight = writer.reshape(writer.weight(_plain(other), x), shape)
+    return writer.two(kind, *((x, weight) if is_first else (weight, x)))
+
+
+@dataclass
+class _Shaped:
+    """A variable or an array, seen in another shape."""
+
+    values: Any
+    shape: tuple[int, ...]
+
+
+def _plain(values: Any) -> Any:
+    return values.values if isinstance(values, _Shaped) else values
+
+
+def _number(value: Any) -> float | None:
+    """A number that no weight holds."""
+    if isinstance(value, keras.Variable) or isinstance(value, (Value, KerasTensor, str, bool)) or value is None:
+        return None
+    array = np.asarray(value)
+    return float(array) if array.dtype.kind in "fiu" and array.size == 1 and array.ndim == 0 else None
+
+
+def _numbers(value: Any, x: Value) -> Any:
+    """A number, or an array with one for each channel; `None` if it is neither."""
+    if isinstance(value, keras.Variable) or isinstance(value, (Value, KerasTensor, str, bool)) or value is None:
+        return None
+    array = np.asarray(value, np.float64)
+    # It must not make the tensor larger: a row of channels, behind axes of 1.
+    if array.size == 1 and array.ndim <= len(x.shape) + 1:
+        return array.item()
+    is_of_channels = array.size == x.shape[-1] == array.shape[-1] and len(x.shape) + 1 >= array.ndim
+    return array.ravel() if is_of_channels else None
+
+
+def _divide(call: Call) -> Value:
+    x, other = call.args
+    number = _numbers(other, x) if isinstance(x, Value) else None
+    if number is None or not np.all(number):
+        raise Unsupported("is not supported: it needs a tensor, divided by a number or by one for each channel")
+    return call.writer.affine(x, scale=1.0 / number)
+
+
+def _power(call: Call) -> Value:
+    exponent = _number(call.args[1])
+    if not isinstance(call.args[0], Value) or exponent not in (1.0, 2.0, 3.0, 4.0):
+        raise Unsupported("needs the power 2, 3 or 4 of a tensor")
+    made = call.x
+    for _ in range(int(exponent) - 1):
+        made = call.writer.two("Multiply", made, call.x)
+    return made
+
+
+def _square(call: Call) -> Value:
+    return call.writer.two("Multiply", call.x, call.x)
+
+
+def _absolute(call: Call) -> Value:
+    # At 0 the slope is 0, as on TensorFlow and PyTorch.
+    sides = (call.writer.activation(call.writer.affine(call.x, sign), "relu") for sign in (1.0, -1.0))
+    return call.writer.two("Add", *sides)
+
+
+def _clip(call: Call) -> Value:
+    low, high = _number(call.operation.x_min), _number(call.operation.x_max)
+    if low is None or high is None or low >= high:
+        raise Unsupported("needs two numbers, the first below the second")
+    writer = call.writer
+    above = writer.layer("ReLU", [writer.affine(call.x, offset=-low)], call.x.shape, max_value=high - low)
+    return writer.affine(above, offset=low)
+
+
+def _gelu(call: Call) -> Value:
+    return call.writer.layer("GELU", [call.x], call.x.shape, approximate=bool(call.operation.approximate))
+
+
+def _leaky_relu(call: Call) -> Value:
+    return call.writer.layer("LeakyReLU", [call.x], call.x.shape, negative_slope=float(call.operation.negative_slope))
+
+
+def _elu(call: Call) -> Value:
+    return call.writer.layer("ELU", [call.x], call.x.shape, alpha=float(call.operation.alpha))
+
+
+def _softmax(call: Call) -> Value:
+    axis = call.axis(call.operation.axis)
+    order = [*(place for place in range(len(call.x.shape)) if place != axis), axis]
+    moved = call.writer.permute(call.x, order)
+    made = call.writer.layer("Softmax", [moved], moved.shape)
+    return call.writer.permute(made, [order.index(place) for place in range(len(order))])
+
+
+def _mean(call: Call) -> Value:
+    return call.writer.mean(call.x, call.axes(), bool(call.operation.keepdims))
+
+
+def _sum(call: Call) -> Value:
+    return call.writer.sum(call.x, call.axes(), bool(call.operation.keepdims))
+
+
+def _max(call: Call) -> Value:
+    return call.writer.pool("GlobalMaxPooling1D", call.x, call.axes(), bool(call.operation.keepdims))
+
+
+def _min(call: Call) -> Value:
+    writer = call.writer
+    made = writer.pool("GlobalMaxPooling1D", writer.affine(call.x, -1.0), call.axes(), bool(call.operation.keepdims))
+    return writer.affine(made, -1.0)
+
+
+def _variance(call: Call) -> Value:
+    writer, axes = call.writer, call.axes()
+    apart = writer.two("Subtract", call.x, writer.mean(call.x, axes, keeps=True))
+    return writer.mean(writer.two("Multiply", apart, apart), axes, bool(call.operation.keepdims))
+
+
+def _shaped(call: Call) -> Value:
+    """The same numbers with the axes of what comes out: `reshape`, `squeeze`, `expand_dims`."""
+    if math.prod(call.shape) != math.prod(call.x.shape):
+        raise Unsupported(f"makes rows of shape {call.shape} of rows of shape {call.x.shape}")
+    return call.writer.reshape(call.x, call.shape)
+
+
+def _transpose(call: Call) -> Value:
+    axes = call.operation.axes
+    if axes is None or axes[0] != 0:
+        raise Unsupported("needs the batch as its first axis")
+    return call.writer.permute(call.x, [call.axis(axis) for axis in axes[1:]])
+
+
+def _swapaxes(call: Call) -> Value:
+    one, other = call.axis(call.operation.axis1), call.axis(call.operation.axis2)
+    order = list(range(len(call.x.shape)))
+    order[one], order[other] = other, one
+    return call.writer.permute(call.x, order)
+
+
+def _moveaxis(call: Call) -> Value:
+    operation = call.operation
+    sources, targets = ([call.axis(axis) for axis in given] for given in (operation.source, operation.destination))
+    order = [axis for axis in range(len(call.x.shape)) if axis not in sources]
+    for target, source in sorted(zip(targets, sources)):
+        order.insert(target, source)
+    return call.writer.permute(call.x, order)
+
+
+def _parts(call: Call) -> list[Value]:
+    """Tensors of a list."""
+    parts = call.args[0]
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, Value) for part in parts):
+        raise Unsupported("needs tensors alone")
+    return list(parts)
+
+
+def _concatenate(call: Call) -> Value:
+    parts = _parts(call)
+    return call.writer.concatenate(parts, call.axis(call.operation.axis, len(parts[0].shape)))
+
+
+def _stack(call: Call) -> Value:
+    parts = _parts(call)
+    return call.writer.stack(parts, call.axis(call.operation.axis, len(parts[0].shape) + 1))
+
+
+def _split(call: Call) -> list[Value]:
+    axis = call.axis(call.operation.axis)
+    size, given = call.x.shape[axis], call.operation.indices_or_sections
+    ends = [size // given * (part + 1) for part in range(given)] if isinstance(given, int) else [*map(int, given), size]
+    return [call.writer.crop(call.x, axis, begin, end) for begin, end in zip([0, *ends], ends)]
+
+
+def _repeat(call: Call) -> Value:
+    if call.operation.axis is None or not isinstance(call.operation.repeats, int):
+        raise Unsupported("needs one number of repeats, and an axis")
+    axis = call.axis(call.operation.axis)
+    parts = [call.writer.reshape(call.x, (*call.x.shape[: axis + 1], 1, *call.x.shape[axis + 1 :]))] * call.operation.repeats
+    return call.writer.reshape(call.writer.concatenate(parts, axis + 1), call.shape)
+
+
+def _tile(call: Call) -> Value:
+    repeats = call.operation.repeats
+    if isinstance(repeats, int) or len(repeats) != len(call.x.shape) + 1 or repeats[0] != 1:
+        raise Unsupported("needs a number for each axis, which is 1 for the batch")
+    made = call.x
+    for axis, count in enumerate(repeats[1:]):
+        made = call.writer.concatenate([made] * int(count), axis)
+    return made
+
+
+def _flip(call: Call) -> Value:
+    made = call.x
+    for axis in call.axes():
+        made = call.writer.concatenate([call.writer.crop(made, axis, at, at + 1) for at in reversed(range(made.shape[axis]))], axis)
+    return made
+
+
+def _pad(call: Call) -> Value:
+    widths = [tuple(map(int, width)) for width in call.operation.pad_width]
+    if call.operation.mode != "constant" or _number(call.kwargs.get("constant_values", 0)) != 0.0 or widths[0] != (0, 0):
+        raise Unsupported("needs zeros, and none around the batch")
+    made = call.x
+    for axis, (before, behind) in enumerate(widths[1:]):
+        front, size, rest = _around(made.shape, axis)
+        if (before, behind) != (0, 0):
+            sides, shape = [[0, 0], [before, behind]], (*made.shape[:axis], size + before + behind, *made.shape[axis + 1 :])
+            flat = call.writer.reshape(made, (front, size, rest))
+            padded = call.writer.layer("ZeroPadding2D", [flat], (front, size + before + behind, rest), padding=sides)
+            made = call.writer.reshape(padded, shape)
+    return made
+
+
+def _item(call: Call) -> Value:
+    """`x[key]` with places, slices, `...` and `None`."""
+    key = call.args[1] if isinstance(call.args[1], tuple) else (call.args[1],)
+    given = sum(part is not None and part is not Ellipsis for part in key)
+    if Ellipsis not in key:
+        key = (*key, Ellipsis)
+    at = key.index(Ellipsis)
+    key = (*key[:at], *[slice(None)] * (len(call.x.shape) + 1 - given), *key[at + 1 :])
+    if not isinstance(key[0], slice) or key[0] != slice(None):
+        raise Unsupported("takes rows of the batch apart, which is split over the adapters: begin with `:`")
+    made, axis = call.x, 0
+    for part in key[1:]:
+        if part is None:
+            continue
+        if isinstance(part, slice):
+            begin, end, step = part.indices(made.shape[axis])
+            if step != 1 or end <= begin:
+                raise Unsupported("needs slices without a step that hold something")
+        elif isinstance(part, (int, np.integer)):
+            begin = int(part) % made.shape[axis]
+            end = begin + 1
+        else:
+            raise Unsupported(f"needs places and slices, but has {type(part).__name__}")
+        made, axis = call.writer.crop(made, axis, begin, end), axis + 1
+    return call.writer.reshape(made, call.shape)
+
+
+def _matmul(call: Call) -> Value:
+    a, b = call.args
+    if isinstance(a, Value) and not isinstance(b, Value) and len(b.shape) == 2:
+        return call.writer.dense(a, b)
+    if isinstance(a, Value) and isinstance(b, Value) and min(len(a.shape), len(b.shape)) >= 2:
+        return call.writer.product(a, b)
+    raise Unsupported("needs a tensor and a matrix of weights, or two tensors that have rows and columns")
+
+
+def _einsum(call: Call) -> Value:
+    """A sum of products of two tensors, or of a tensor and weights."""
+    inputs, arrow, output = call.operation.subscripts.replace(" ", "").partition("->")
+    names = inputs.split(",")
+    if len(names) != 2 or not arrow or "." in inputs or any(len(set(name)) != len(name) for name in (*names, output)):
+        raise Unsupported(f"needs two factors with axes by letters, but has `{call.operation.subscripts}`")
+    x, other = call.args
+    if not isinstance(x, Value):
+        (x, other), names = (other, x), names[::-1]
+    batch, (of_x, of_other) = names[0][0], names
+    if not isinstance(x, Value) or not output.startswith(batch) or batch in of_x[1:]:
+        raise Unsupported("needs the batch as the first axis of tensors and result")
+    of_x = of_x[1:]
+    if isinstance(other, Value):
+        if of_other[0] != batch:
+            raise Unsupported("needs the batch as the first axis of both tensors")
+        of_other = of_other[1:]
+    elif batch in of_other:
+        raise Unsupported("needs weights without the batch")
+    else:
+        other = call.writer.weight(other, x)
+    return _summed(call.writer, (x, of_x), (other, of_other), output[1:])
+
+
+def _summed(writer: Writer, one: tuple[Value, str], other: tuple[Value, str], output: str) -> Value:
+    """Products of two tensors by the names of their axes, added over those that the result lacks."""
+    sizes = {name: size for value, names in (one, other) for name, size in zip(names, value.shape)}
+    letters = [*output, *(name for name in sizes if name not in output)]
+    if math.prod(sizes.values()) > MOST_PRODUCTS:
+        raise Unsupported(f"makes {math.prod(sizes.values())} products for each row; at most {MOST_PRODUCTS} are made")
+    aligned = []
+    for value, names in (one, other):
+        ordered = writer.permute(value, [names.index(name) for name in letters if name in names])
+        aligned.append(writer.reshape(ordered, [sizes[name] if name in names else 1 for name in letters]))
+    made = writer.two("Multiply", *aligned)
+    added = list(range(len(output), len(letters)))
+    return writer.sum(made, added) if added else made
+
+
+def _attention(call: Call) -> Value:
+    query, key, value = call.args[:3]
+    is_causal = bool(call.operation.is_causal)
+    if getattr(call.operation, "attn_logits_soft_cap", None) is not None or any(given is not None for given in call.args[3:]):
+        raise Unsupported("needs no bias, mask or cap")
+    scale = call.kwargs.get("scale")
+    return call.writer.attention(query, key, value, None if scale is None else float(scale), is_causal)
+
+
+def _named_function(call: Call) -> Value:
+    return call.writer.activation(call.x, _FUNCTIONS[type(call.operation).__name__])
+
+
+def _cast(call: Call) -> Value:
+    if keras.backend.standardize_dtype(call.operation.dtype) != "float32":
+        raise Unsupported(f'needs "float32", but is "{call.operation.dtype}"')
+    return call.x
+
+
+#: Named arguments of calls, by class: the value that they need, or `...` for any.
+_NAMED: dict[str, dict[str, Any]] = {"Pad": {"constant_values": ...}, "DotProductAttention": {"scale": ...}, "Max": {"initial": None}}
+
+#: What operations are in the engine, by class.
+_OPERATIONS: dict[str, Callable[[Call], Value | list[Value]]] = {
+    **dict.fromkeys(_OF_TWO, _of_two),
+    **dict.fromkeys(_FUNCTIONS, _named_function),
+    **dict.fromkeys(_SAME, lambda call: call.x),
+    "Absolute": _absolute,
+    "Abs": _absolute,
+    "Cast": _cast,
+    "Clip": _clip,
+    "Concatenate": _concatenate,
+    "Divide": _divide,
+    "Dot": _matmul,
+    "DotProductAttention": _attention,
+    "Einsum": _einsum,
+    "Elu": _elu,
+    "ExpandDims": _shaped,
+    "Flip": _flip,
+    "Gelu": _gelu,
+    "GetItem": _item,
+    "LeakyRelu": _leaky_relu,
+    "Matmul": _matmul,
+    "Max": _max,
+    "Mean": _mean,
+    "Min": _min,
+    "Moveaxis": _moveaxis,
+    "Negative": lambda call: call.writer.affine(call.x, -1.0),
+    "Pad": _pad,
+    "Power": _power,
+    "Repeat": _repeat,
+    "Reshape": _shaped,
+    "Softmax": _softmax,
+    "Split": _split,
+    "Square": _square,
+    "Squeeze": _shaped,
+    "Stack": _stack,
+    "Sum": _sum,
+    "Swapaxes": _swapaxes,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "TrueDivide": _divide,
+    "Var": _variance,
+}

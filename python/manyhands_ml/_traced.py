@@ -1,0 +1,194 @@
+"""Code of the user's own, traced with symbolic tensors: models, layers and functions."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras.src import backend
+from keras.src.backend import KerasTensor
+from keras.src.models.functional import Functional
+from keras.src.ops import node as keras_node
+from keras.src.ops.function import map_graph
+
+from ._ops import Unsupported
+
+#: Operators that a weight may begin with, and the operations that they are.
+_OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "matmul": "matmul"}
+
+
+@dataclass
+class Trace:
+    """Uses of layers and operations between symbolic tensors, in an order in which they can be computed."""
+
+    inputs: list[Any]
+    #: Outputs in their structure.
+    outputs: Any
+    nodes: list[Any]
+    #: The line of the user's code that made each node, by its identity.
+    places: dict[int, str]
+
+    @staticmethod
+    def of(inputs: Any, outputs: Any, places: dict[int, str] | None = None) -> Trace:
+        """What lies between symbolic tensors."""
+        inputs, flat = keras.tree.flatten(inputs), keras.tree.flatten(outputs)
+        _, by_depth, _, _ = map_graph(inputs, flat)
+        nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]
+        return Trace(inputs, outputs, nodes, places or {})
+
+
+class Traced:
+    """A model whose `call` is code, with the inputs, outputs and names that a functional model has. All else is the model's own."""
+
+    def __init__(self, model: keras.Model, x: Any) -> None:
+        self._model = model
+        inputs = keras.tree.map_structure(_input, x)
+        # This builds it, as the first batch does in Keras.
+        _guarded(lambda: model(inputs))
+        self.trace = traced(model, (inputs,), {})
+        self.inputs, self.outputs = self.trace.inputs, keras.tree.flatten(self.trace.outputs)
+        is_nested = keras.tree.is_nested(inputs)
+        self._inputs_struct = keras.tree.pack_sequence_as(inputs, self.inputs) if is_nested else self.inputs[0]
+        self._outputs_struct = self.trace.outputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_model"], name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._model(*args, **kwargs)
+
+
+def is_graph(model: Any) -> bool:
+    """Is it a sequential or functional model, whose `call` is that of Keras?"""
+    return isinstance(model, (Functional, keras.Sequential)) and type(model).call in (Functional.call, keras.Sequential.call)
+
+
+def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+    """What the `call` of a layer or model does with symbolic tensors.
+
+    Raises:
+        Unsupported: If it can't be told from them.
+    """
+    fresh: dict[int, Any] = {}
+
+    def symbol(value: Any) -> Any:
+        return fresh.setdefault(id(value), _input(value)) if isinstance(value, KerasTensor) else value
+
+    args, kwargs = keras.tree.map_structure(symbol, (args, kwargs))
+    if "training" in inspect.signature(layer.call).parameters:
+        kwargs["training"] = True
+    places: dict[int, str] = {}
+    with backend.StatelessScope() as scope, _noted(places):
+        held = {id(variable): _Weight(variable) for variable in layer.variables}
+        scope.state_mapping.update(held)
+        outputs = _guarded(lambda: layer.call(*args, **kwargs))
+        changed = [weight for key, weight in held.items() if scope.state_mapping.get(key) is not weight]
+    if changed:
+        raise Unsupported(f"changes the variable `{changed[0].variable.name}` in its `call`")
+    if any(not isinstance(tensor, KerasTensor) for tensor in keras.tree.flatten(outputs)):
+        raise Unsupported("gives something that is no tensor of its inputs")
+    return Trace.of(list(fresh.values()), outputs, places)
+
+
+class _Weight:
+    """Stands for the value of a variable, which code can't read while it is traced."""
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unsupported("computes with a weight alone; begin with a tensor, such as `ops.matmul(x, weight)`")
+
+
+def _input(value: Any) -> Any:
+    dtype = backend.standardize_dtype(getattr(value, "dtype", "float32"))
+    dtype = "float32" if dtype == "float64" else dtype
+    return keras.Input(batch_shape=(None, *value.shape[1:]), dtype=dtype)
+
+
+def _guarded(call: Callable[[], Any]) -> Any:
+    """What code gives; an error of its own with its line."""
+    try:
+        return call()
+    except Unsupported as error:
+        raise Unsupported(f"{error}{_line(error)}") from error
+    except Exception as error:
+        text = f"can't be traced with symbolic tensors: {type(error).__name__}: {_first_words(error)}"
+        raise Unsupported(f"{text}{_line(error)}") from error
+
+
+def _first_words(error: BaseException) -> str:
+    """The first line of a message, without what Keras writes around it."""
+    lines = [line.strip() for line in re.sub("\x1b\\[[0-9]*m", "", str(error)).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):
+        del lines[0]
+    return lines[0] if lines else ""
+
+
+def _line(error: BaseException | None) -> str:
+    """The last line of the user's code in the tracebacks of an error and of what it came of."""
+    while error is not None:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+        if frames:
+            return f" (at {frames[-1].filename}:{frames[-1].lineno})"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+#: Folders whose code is none of the user's.
+_OTHERS = tuple(f"/{folder}/" for folder in ("keras", "manyhands_ml", "jax", "jaxlib", "torch", "tensorflow", "numpy", "optree"))
+
+
+def _is_users(filename: str) -> bool:
+    if filename.startswith(os.path.dirname(__file__)):
+        return False
+    filename = filename.replace("\\", "/")
+    return not filename.startswith("<frozen") and not any(f"site-packages{folder}" in filename for folder in _OTHERS)
+
+
+@contextmanager
+def _noted(places: dict[int, str]) -> Iterator[None]:
+    """Notes the line of the user's code that makes each node, and lets a weight be the first factor of a tensor."""
+    made, add_loss = keras_node.Node.__init__, keras.Layer.add_loss
+    kind = keras.Variable
+    names = [f"__{name}__" for name in _OPERATORS]
+    plain, own = {name: getattr(kind, name) for name in names}, [name for name in names if name in vars(kind)]
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        frame = inspect.currentframe()
+        while frame is not None and not _is_users(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            places[id(self)] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def no_loss(self: Any, loss: Any) -> None:
+        raise Unsupported("adds a loss in its `call`: give `compile` a loss of your own")
+
+    def operator(name: str) -> Any:
+        operation = getattr(keras.ops, _OPERATORS[name.strip("_")])
+
+        def of_both(self: Any, other: Any) -> Any:
+            return operation(self, other) if isinstance(other, KerasTensor) else plain[name](self, other)
+
+        return of_both
+
+    try:
+        keras_node.Node.__init__, keras.Layer.add_loss = noted, no_loss
+        for name in names:
+            setattr(kind, name, operator(name))
+        yield
+    finally:
+        keras_node.Node.__init__, keras.Layer.add_loss = made, add_loss
+        for name, method in plain.items():
+            if name in own:
+                setattr(kind, name, method)
+            else:
+                delattr(kind, name)

@@ -1,0 +1,300 @@
+"""Models as people write them: slices, `keras.ops`, layers and models of their own train as in Keras, or are refused with their line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from manyhands_ml import ModelError, make_parallel
+
+SEQUENCE, ROW, PICTURE = (6, 4), (8,), (6, 5, 3)
+ROWS, BATCH = 40, 8
+
+#: Operations on a tensor: what a model does before its last layer.
+OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+    "the first step": (SEQUENCE, lambda x: x[:, 0]),
+    "the last step": (SEQUENCE, lambda x: x[:, -1, :]),
+    "a part of the steps": (SEQUENCE, lambda x: x[:, 1:4]),
+    "a part of the channels": (PICTURE, lambda x: x[..., 1:]),
+    "a part in the middle": (PICTURE, lambda x: x[:, 2:4, 1:-1, 0]),
+    "a new axis": (SEQUENCE, lambda x: x[:, None, 2:, :]),
+    "mean": (SEQUENCE, lambda x: ops.mean(x, axis=1)),
+    "mean of pixels": (PICTURE, lambda x: ops.mean(x, axis=(1, 2), keepdims=True)),
+    "mean in the middle": (PICTURE, lambda x: ops.mean(x, axis=2)),
+    "sum": (SEQUENCE, lambda x: ops.sum(x, axis=-1)),
+    "max": (PICTURE, lambda x: ops.max(x, axis=[1, 2])),
+    "min": (SEQUENCE, lambda x: ops.min(x, axis=1)),
+    "var": (SEQUENCE, lambda x: ops.var(x, axis=1)),
+    "concatenate": (SEQUENCE, lambda x: ops.concatenate([x, ops.tanh(x)], axis=1)),
+    "concatenate pictures": (PICTURE, lambda x: ops.concatenate([x, 2 * x, -x], axis=2)),
+    "stack": (SEQUENCE, lambda x: ops.stack([x, ops.relu(x)], axis=2)),
+    "reshape": (SEQUENCE, lambda x: ops.reshape(x, (-1, 3, 8))),
+    "transpose": (PICTURE, lambda x: ops.transpose(x, (0, 3, 1, 2))),
+    "swapaxes": (SEQUENCE, lambda x: ops.swapaxes(x, 1, 2)),
+    "moveaxis": (PICTURE, lambda x: ops.moveaxis(x, 3, 1)),
+    "squeeze": (SEQUENCE, lambda x: ops.squeeze(x[:, :1], axis=1)),
+    "expand_dims": (SEQUENCE, lambda x: ops.expand_dims(x, 2)),
+    "matmul": (SEQUENCE, lambda x: ops.matmul(x, ops.transpose(x, (0, 2, 1)))),
+    "einsum": (SEQUENCE, lambda x: ops.einsum("bic,bjc->bij", x, ops.tanh(x))),
+    "softmax": (SEQUENCE, lambda x: ops.softmax(x, axis=1)),
+    "gelu": (ROW, lambda x: ops.gelu(x) + ops.gelu(x, approximate=False)),
+    "functions": (ROW, lambda x: ops.sigmoid(x) * ops.tanh(x) - ops.softplus(x) + ops.silu(x) + ops.leaky_relu(x) + ops.elu(x)),
+    "exp": (ROW, lambda x: ops.exp(-ops.square(x))),
+    "negative": (ROW, lambda x: -x),
+    "powers": (ROW, lambda x: x**2 + 0.5 * x**3),
+    "abs": (ROW, lambda x: ops.abs(x) / 2),
+    "clip": (ROW, lambda x: ops.clip(x, -0.5, 0.8)),
+    "split": (SEQUENCE, lambda x: ops.subtract(*ops.split(x, 2, axis=1))),
+    "split at places": (ROW, lambda x: ops.concatenate(ops.split(x, [2, 5], axis=-1)[::-1], axis=-1)),
+    "repeat": (SEQUENCE, lambda x: ops.repeat(x, 2, axis=1)),
+    "tile": (SEQUENCE, lambda x: ops.tile(x, (1, 2, 3))),
+    "flip": (SEQUENCE, lambda x: ops.flip(x, axis=1)),
+    "pad": (SEQUENCE, lambda x: ops.pad(x, ((0, 0), (1, 2), (0, 1)))),
+    "broadcast": (SEQUENCE, lambda x: x - ops.mean(x, axis=1, keepdims=True)),
+    "maximum of a number": (ROW, lambda x: ops.maximum(x, 0.1) + ops.minimum(0.3, x)),
+    "attention": (SEQUENCE, lambda x: ops.dot_product_attention(*(ops.expand_dims(part, 2) for part in (x, ops.tanh(x), 2 * x)))),
+    "causal attention": (
+        SEQUENCE,
+        lambda x: ops.dot_product_attention(*[ops.reshape(x, (-1, 6, 2, 2))] * 3, is_causal=True, scale=0.9),
+    ),
+}
+
+
+def _of_operation(name: str) -> Any:
+    shape, operation = OPERATIONS[name]
+    inputs = keras.Input(shape)
+    x = layers.Dense(shape[-1], activation="tanh")(inputs)
+    return keras.Model(inputs, layers.Dense(2)(layers.Flatten()(operation(x))))
+
+
+class Linear(layers.Layer):
+    """The layer of Keras' guide."""
+
+    def __init__(self, units: int, **more: Any) -> None:
+        super().__init__(**more)
+        self.units = units
+
+    def build(self, shape: Any) -> None:
+        self.w = self.add_weight(shape=(shape[-1], self.units), initializer="glorot_uniform", name="w")
+        self.b = self.add_weight(shape=(self.units,), initializer="zeros", name="b")
+
+    def call(self, x: Any) -> Any:
+        return ops.matmul(x, self.w) + self.b
+
+    def get_config(self) -> Any:
+        return {**super().get_config(), "units": self.units}
+
+
+class Block(layers.Layer):
+    """Layers within a layer, used twice, with weights of its own before and behind a tensor."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.dense = layers.Dense(4, activation="tanh")
+        self.norm = layers.LayerNormalization()
+        self.drop = layers.Dropout(0.0)
+
+    def build(self, shape: Any) -> None:
+        self.places = self.add_weight(shape=(1, *shape[1:]), initializer="random_normal", name="places")
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+        self.gain = self.add_weight(shape=(shape[-1],), initializer="ones", name="gain", trainable=False)
+        self.dense.build(shape)
+        self.norm.build(shape)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        x = self.scale * (x + self.places)
+        x = x + self.drop(self.norm(self.dense(self.gain * self.dense(x))), training=training)
+        return x
+
+
+class Mlp(keras.Model):
+    """A model of layers that its `call` uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = layers.Dense(8, activation="relu"), layers.Dense(2)
+        self.drop = layers.Dropout(0.0)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        x = self.first(x)
+        if training:
+            x = self.drop(x, training=training)
+        return self.last(x)
+
+
+class Vision(keras.Model):
+    """Patches with a class token, as vision transformers have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = layers.Conv2D(8, 2, strides=2)
+        self.attention, self.norm = layers.MultiHeadAttention(2, 4), layers.LayerNormalization()
+        self.head = layers.Dense(2)
+
+    def build(self, shape: Any) -> None:
+        self.token = self.add_weight(shape=(1, 1, 8), initializer="random_normal", name="token")
+        self.positions = self.add_weight(shape=(1, 7, 8), initializer="random_normal", name="positions")
+        super().build(shape)
+
+    def call(self, x: Any) -> Any:
+        x = ops.reshape(self.patches(x), (-1, 6, 8))
+        x = ops.concatenate([0.0 * x[:, :1] + self.token, x], axis=1) + self.positions
+        x = x + self.attention(self.norm(x), self.norm(x))
+        return self.head(x[:, 0])
+
+
+class Two(keras.Model):
+    """Inputs and outputs by names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = layers.Dense(4), layers.Dense(2)
+
+    def call(self, inputs: Any) -> Any:
+        return self.b(ops.concatenate([self.a(inputs["left"]), inputs["right"]], axis=-1))
+
+
+def _functional(shape: tuple[int, ...], *parts: Any) -> Any:
+    inputs = x = keras.Input(shape)
+    for part in parts:
+        x = part(x)
+    return keras.Model(inputs, layers.Dense(2)(layers.Flatten()(x)))
+
+
+class Named(keras.Model):
+    """A subclass whose constructor makes the graph."""
+
+    def __init__(self) -> None:
+        inputs = keras.Input(ROW)
+        super().__init__(inputs, layers.Dense(2)(layers.Dense(5, activation="tanh")(inputs)))
+
+
+#: Models with code of the user's own, and the shape of a row.
+MODELS: dict[str, tuple[tuple[int, ...], Callable[[], Any]]] = {
+    "a layer of the guide": (ROW, lambda: _functional(ROW, Linear(5), layers.ReLU(), Linear(3))),
+    "a layer in a Sequential": (ROW, lambda: keras.Sequential([keras.Input(ROW), Linear(5, name="own"), layers.Dense(2)])),
+    "layers in a layer": (SEQUENCE, lambda: _functional(SEQUENCE, Block(), Block())),
+    "a lambda": (SEQUENCE, lambda: _functional(SEQUENCE, layers.Dense(3), layers.Lambda(lambda x: ops.mean(x, axis=1) * 2.0))),
+    "a model": (ROW, Mlp),
+    "a vision transformer": (PICTURE, Vision),
+    "a model within a model": (ROW, lambda: _functional(ROW, Mlp(), layers.ReLU())),
+    "a constructor's own": (ROW, Named),
+    "an open Sequential": (ROW, lambda: keras.Sequential([layers.Dense(4, activation="relu"), layers.Dense(2)])),
+    "attention of Keras": (
+        SEQUENCE,
+        lambda: _functional(SEQUENCE, layers.Dense(4), lambda x: layers.Attention(use_scale=True)([x, ops.tanh(x)])),
+    ),
+    "additive attention": (SEQUENCE, lambda: _functional(SEQUENCE, lambda x: layers.AdditiveAttention()([x, ops.tanh(x)]))),
+    "products of Keras": (SEQUENCE, lambda: _functional(SEQUENCE, layers.Dense(4, activation="tanh"), lambda x: layers.Dot(axes=(2, 2))([x, 0.2 * x]))),
+}
+
+
+def _told(model: Any, x: Any, y: Any) -> Any:
+    """The losses of 10 steps, and weights."""
+    losses: list[float] = []
+    see = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
+    before = model.predict(x, verbose=0)
+    model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, callbacks=[see])
+    return before, losses, model.evaluate(x, y, batch_size=BATCH, verbose=0), model.get_weights()
+
+
+def _compare(build: Callable[[], Any], x: Any, y: Any, rig: str) -> None:
+    told = []
+    for is_ours in (False, True):
+        keras.utils.set_random_seed(3)
+        model = build()
+        if is_ours:
+            model = make_parallel(model, rig)
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.5), "mse", jit_compile=False)
+        told.append(_told(model, x, y))
+    (before, losses, evaluated, weights), ours = told
+    np.testing.assert_allclose(ours[0], before, rtol=1e-4, atol=1e-5)
+    assert len(losses) == 10
+    np.testing.assert_allclose(ours[1], losses, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours[2], evaluated, rtol=1e-5)
+    for found, needed in zip(ours[3], weights, strict=True):
+        np.testing.assert_allclose(found, needed, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_are_those_of_keras(name: str, rng: np.random.Generator) -> None:
+    x = rng.normal(size=(ROWS, *OPERATIONS[name][0])).astype("float32")
+    _compare(lambda: _of_operation(name), x, rng.normal(size=(ROWS, 2)).astype("float32"), "cpu,cpu,cpu")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_code_of_ones_own_trains_as_in_keras(name: str, rng: np.random.Generator, rig: str) -> None:
+    shape, build = MODELS[name]
+    x = rng.normal(size=(ROWS, *shape)).astype("float32")
+    _compare(build, x, rng.normal(size=(ROWS, 2)).astype("float32"), rig)
+
+
+def test_inputs_by_names_reach_a_model_of_ones_own(rng: np.random.Generator) -> None:
+    x = {"left": rng.normal(size=(ROWS, 3)).astype("float32"), "right": rng.normal(size=(ROWS, 5)).astype("float32")}
+    _compare(Two, x, rng.normal(size=(ROWS, 2)).astype("float32"), "cpu,cpu,cpu")
+
+
+class Mistaken(layers.Layer):
+    """Lines that can't be traced."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(name="mistaken")
+        self.how = how
+        self.w = self.add_weight(shape=(4, 4), name="w")
+        self.seen = self.add_weight(shape=(), initializer="zeros", trainable=False, name="seen")
+
+    def call(self, x: Any) -> Any:
+        if self.how == "sorts":
+            return ops.sort(x @ self.w)
+        if self.how == "stops":
+            return ops.stop_gradient(x @ self.w)
+        if self.how == "weight alone":
+            return x @ ops.transpose(self.w)
+        if self.how == "counts":
+            self.seen.assign_add(1.0)
+        if self.how == "adds a loss":
+            self.add_loss(0.1 * ops.mean(x))
+        return x @ self.w if self.how != "unused" else x
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("sorts", r"operation `mistaken.sort` \(Sort\): this operation of `keras.ops` is not supported: use a layer in its place \(at .*test_code.py:\d+\)"),
+        ("stops", r"operation `mistaken.stop_gradient` \(StopGradient\): this operation of `keras.ops` is not supported"),
+        ("weight alone", r"layer `mistaken` \(Mistaken\): .*\(at .*test_code.py:\d+\)"),
+        ("counts", r"layer `mistaken` \(Mistaken\): .*(changes the variable `seen`|can't be traced|weight alone)"),
+        ("adds a loss", r"layer `mistaken` \(Mistaken\): adds a loss in its `call`"),
+        ("unused", r"weight `mistaken/w`: the outputs don't depend on it"),
+    ],
+)
+def test_what_can_not_be_traced_is_refused_with_its_line(how: str, told: str) -> None:
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.Dense(2)(Mistaken(how)(inputs)))
+    model.compile("sgd", "mse")
+    seen = [np.array(weight) for weight in model.get_weights()]
+    with pytest.raises(ModelError, match=told):
+        make_parallel(model, "cpu").fit(np.ones((4, 4)), np.ones((4, 2)), verbose=0)
+    for found, needed in zip(model.get_weights(), seen, strict=True):
+        np.testing.assert_array_equal(found, needed)
+
+
+def test_a_weight_in_two_places_is_refused() -> None:
+    class Tied(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__(name="tied")
+            self.w = self.add_weight(shape=(4, 4), name="w")
+
+        def call(self, x: Any) -> Any:
+            return ops.matmul(x, self.w) + ops.einsum("bi,ji->bj", x, self.w)
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, Tied()(inputs))
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match="weight `tied/w`: is used in two ways"):
+        make_parallel(model, "cpu").fit(np.ones((4, 4)), np.ones((4, 4)), verbose=0)
