@@ -19,7 +19,7 @@ from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, STATISTICS, Sett
 from ._nodes import Graph, Node
 from ._ops import Unsupported, Value, Writer, written
 from ._settings import of_layer, of_model
-from ._traced import Trace, Traced, is_graph, traced
+from ._traced import Trace, Traced, is_graph, over_time, reset_before, traced
 from .errors import ModelError, explained
 
 def read(model: keras.Model, is_trained: bool, behind: Front | None = None) -> tuple[Graph, list[str]]:
@@ -91,6 +91,14 @@ def _operations(model: Any) -> Any:
 
 def _operation(model: Any, name: str) -> Any:
     return next(operation for operation in _operations(model) if operation.name == name)
+
+
+def _resets_before(layer: Any) -> bool:
+    return type(layer) is keras.layers.GRU and not layer.reset_after
+
+
+#: Layers of Keras that are written as others, by what does it.
+_REWRITTEN = {keras.layers.TimeDistributed: over_time, keras.layers.GRU: reset_before}
 
 
 def _is_code(operation: Any) -> bool:
@@ -199,9 +207,11 @@ class _Reader:
         if layer.supports_masking and _has_mask(use.calls):
             problems.append("is not supported behind a mask, which `Embedding` and `Masking` make")
         try:
-            trace = traced(layer, node.arguments.args, node.arguments.kwargs)
+            rewritten = _REWRITTEN.get(type(layer))
+            trace = rewritten(layer, node.input_tensors[0]) if rewritten else traced(layer, node.arguments.args, node.arguments.kwargs)
         except Unsupported as error:
-            problems.append(str(error) if _is_code(layer) else "this kind of layer is not supported")
+            is_named = _is_code(layer) or type(layer) in _REWRITTEN
+            problems.append(str(error) if is_named else "this kind of layer is not supported")
         if problems:
             self.problems += [f"{who}: {problem}" for problem in problems if use.number == 0]
             return [inputs[0]] * len(node.outputs)
@@ -219,7 +229,7 @@ class _Reader:
     def _layer(self, layer: Any, entry: Settings, inputs: list[str], prefix: str, use: _Use) -> list[str]:
         """Adds a use of a layer; gives its outputs."""
         kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
-        if _is_code(layer) or (kind not in LAYERS and not is_graph(layer)):
+        if _is_code(layer) or (kind not in LAYERS and not is_graph(layer)) or _resets_before(layer):
             return self._code(layer, inputs, name, use)
         who, kwargs = f"layer `{name}` ({kind})", use.kwargs
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.

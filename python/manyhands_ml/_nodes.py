@@ -36,6 +36,10 @@ class Graph:
     inputs: list[tuple[str, list[int]]] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    #: First uses of layers with a variable that code of the user's own reads, by its identity.
+    held: dict[int, Node] = field(default_factory=dict)
+    #: Such variables as tensors: name and shape.
+    tensors: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def copy(self) -> Graph:
         """A graph whose nodes and outputs may be changed."""

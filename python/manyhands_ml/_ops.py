@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,21 +57,31 @@ class Writer:
     def layer(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], held: tuple[str, Any] | None = None, **settings: Any) -> Value:
         """Adds a layer that gives rows of a shape; `held` is the name of its weight, and the variable or the array behind it."""
         self._count += 1
-        name = f"{self._name}.{self._count}"
-        weights: dict[str, str] = {}
-        behind: Any = None
+        name, reads = f"{self._name}.{self._count}", [value.name for value in inputs]
+        node = Node(name, name, None, {"type": kind, **settings}, reads, is_first=True)
         if held is not None:
-            weights, behind = {held[0]: "variable"}, Held(_variable(held[1]))
-            if not behind.variable.trainable:
-                settings["trainable"] = False
-        row = {"type": kind, **settings}
-        self._graph.nodes.append(Node(name, name, behind, row, [value.name for value in inputs], True, weights))
-        return Value(name, tuple(int(axis) for axis in shape))
+            node = self._held(node, held[0], _variable(held[1]))
+        self._graph.nodes.append(node)
+        return Value(node.name, tuple(int(axis) for axis in shape))
+
+    def _held(self, node: Node, weight: str, variable: Any) -> Node:
+        """The use of a layer with a weight: a further use of one that has this variable before."""
+        for kind in ("regularizer", "constraint"):
+            if getattr(variable, kind, None) is not None:
+                raise Unsupported(f"reads the weight `{variable.name}`, whose {kind} is not supported")
+        if not variable.trainable:
+            node.settings["trainable"] = False
+        first = self._graph.held.setdefault(id(variable), node)
+        if first is not node and first.settings == node.settings:
+            uses = sum(other.layer_name == first.layer_name for other in self._graph.nodes)
+            return replace(first, name=f"{first.layer_name}:{uses}", inputs=node.inputs, is_first=False)
+        node.layer, node.weights = Held(variable), {weight: "variable"}
+        return node
 
     def named(self, value: Value) -> Value:
         """The last layer under the name of the operation."""
         last = self._graph.nodes[-1] if self._count else None
-        if last is None or last.name != value.name:
+        if last is None or last.name != value.name or not last.is_first:
             return value
         last.name = last.layer_name = self._name
         return Value(self._name, value.shape)
@@ -159,10 +169,14 @@ class Writer:
     def weight(self, values: Any, near: Value) -> Value:
         """A variable or an array as a tensor, the same for each row; `near` is a tensor whose numbers don't matter."""
         shape = tuple(int(axis) for axis in values.shape)
+        if id(values) in self._graph.tensors:
+            return self.reshape(Value(*self._graph.tensors[id(values)]), shape)
         size = math.prod(shape)
         one = self.reshape(self.crop(self.reshape(near, (math.prod(near.shape), 1)), 0, 0, 1), (1,))
         places = self.layer("RepeatVector", [one], (size, 1), n=size)
         table = self.layer("PositionEmbedding", [places], (size, 1), ("embeddings", values), sequence_length=size)
+        if isinstance(values, keras.Variable):
+            self._graph.tensors[id(values)] = (table.name, table.shape)
         return self.reshape(table, shape)
 
     def dense(self, x: Value, kernel: Any) -> Value:

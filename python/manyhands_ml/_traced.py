@@ -97,6 +97,51 @@ def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
     return Trace.of(list(fresh.values()), outputs, places)
 
 
+#: Layers that do with each step of a sequence what `TimeDistributed` would make them do.
+_EACH_STEP = (keras.layers.Dense, keras.layers.Activation, keras.layers.ReLU, keras.layers.Softmax, keras.layers.Identity)
+
+
+def over_time(layer: Any, tensor: Any) -> Trace:
+    """What `TimeDistributed` does: its layer on each step, with the same weights.
+
+    Raises:
+        Unsupported: If its layer has statistics, which each step would move.
+    """
+    inner, x = layer.layer, _input(tensor)
+    if any(isinstance(part, keras.layers.BatchNormalization) for part in inner._flatten_layers()):
+        raise Unsupported("needs a layer without statistics")
+    if isinstance(inner, _EACH_STEP):
+        return Trace.of(x, inner(x))
+    steps = [inner(x[:, step]) for step in range(x.shape[1])]
+    return Trace.of(x, keras.ops.stack(steps, axis=1))
+
+
+def reset_before(layer: Any, tensor: Any) -> Trace:
+    """What a `GRU(reset_after=False)` does: its steps one after the other.
+
+    Raises:
+        Unsupported: If it has a setting that this has not.
+    """
+    cell, x = layer.cell, _input(tensor)
+    if layer.dropout or layer.recurrent_dropout or layer.stateful or layer.return_state or layer.zero_output_for_mask:
+        raise Unsupported("needs neither dropout nor states with `reset_after=False`")
+    ops, units = keras.ops, layer.units
+    read = ops.matmul(x, cell.kernel) + cell.bias if layer.use_bias else ops.matmul(x, cell.kernel)
+    states: list[Any] = []
+    for step in reversed(range(x.shape[1])) if layer.go_backwards else range(x.shape[1]):
+        here, state = read[:, step], states[-1] if states else None
+        gates = here[:, : 2 * units]
+        if state is not None:
+            gates = gates + ops.matmul(state, cell.recurrent_kernel)[:, : 2 * units]
+        update, reset = ops.split(cell.recurrent_activation(gates), 2, axis=-1)
+        kept = here[:, 2 * units :]
+        if state is not None:
+            kept = kept + ops.matmul(reset * state, cell.recurrent_kernel)[:, 2 * units :]
+        made = (1.0 - update) * cell.activation(kept)
+        states.append(made if state is None else made + update * state)
+    return Trace.of(x, ops.stack(states, axis=1) if layer.return_sequences else states[-1])
+
+
 class _Weight:
     """Stands for the value of a variable, which code can't read while it is traced."""
 

@@ -166,6 +166,19 @@ def _functional(shape: tuple[int, ...], *parts: Any) -> Any:
     return keras.Model(inputs, layers.Dense(2)(layers.Flatten()(x)))
 
 
+def _frames() -> Any:
+    """Reads a picture of a film."""
+    parts = [layers.Conv2D(3, 3, activation="relu"), layers.Dropout(0.0), layers.GlobalAveragePooling2D(), layers.Dense(4)]
+    return keras.Sequential([keras.Input((6, 5, 2)), *parts])
+
+
+def _twice(x: Any) -> Any:
+    """As a siamese network: one layer of one's own, and its gain, read two tensors."""
+    shared = Block()
+    parts = [layers.Reshape((2, 4))(part) for part in (x, ops.tanh(x))]
+    return ops.abs(shared(parts[0]) - shared(parts[1]))
+
+
 class Named(keras.Model):
     """A subclass whose constructor makes the graph."""
 
@@ -177,6 +190,7 @@ class Named(keras.Model):
 #: Models with code of the user's own, and the shape of a row.
 MODELS: dict[str, tuple[tuple[int, ...], Callable[[], Any]]] = {
     "a layer of the guide": (ROW, lambda: _functional(ROW, Linear(5), layers.ReLU(), Linear(3))),
+    "a layer on two tensors": (ROW, lambda: _functional(ROW, _twice)),
     "a layer in a Sequential": (ROW, lambda: keras.Sequential([keras.Input(ROW), Linear(5, name="own"), layers.Dense(2)])),
     "layers in a layer": (SEQUENCE, lambda: _functional(SEQUENCE, Block(), Block())),
     "a lambda": (SEQUENCE, lambda: _functional(SEQUENCE, layers.Dense(3), layers.Lambda(lambda x: ops.mean(x, axis=1) * 2.0))),
@@ -190,6 +204,9 @@ MODELS: dict[str, tuple[tuple[int, ...], Callable[[], Any]]] = {
         lambda: _functional(SEQUENCE, layers.Dense(4), lambda x: layers.Attention(use_scale=True)([x, ops.tanh(x)])),
     ),
     "additive attention": (SEQUENCE, lambda: _functional(SEQUENCE, lambda x: layers.AdditiveAttention()([x, ops.tanh(x)]))),
+    "a layer on each step": (SEQUENCE, lambda: _functional(SEQUENCE, layers.TimeDistributed(layers.Dense(3, activation="tanh")))),
+    "a model on each step": ((4, 6, 5, 2), lambda: _functional((4, 6, 5, 2), layers.TimeDistributed(_frames()), layers.LSTM(3))),
+    "an old GRU": (SEQUENCE, lambda: _functional(SEQUENCE, layers.GRU(4, reset_after=False, return_sequences=True))),
     "products of Keras": (SEQUENCE, lambda: _functional(SEQUENCE, layers.Dense(4, activation="tanh"), lambda x: layers.Dot(axes=(2, 2))([x, 0.2 * x]))),
 }
 

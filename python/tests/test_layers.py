@@ -450,7 +450,7 @@ def test_arrays_are_factors_and_offsets_of_channels(rng: np.random.Generator) ->
 @pytest.mark.parametrize("shape", [(7, 1), (6, 7, 3), (1, 6, 1, 3)])
 def test_arrays_of_other_shapes_are_constants(shape: tuple[int, ...], rng: np.random.Generator) -> None:
     inputs, constant = keras.Input(IMAGE), rng.normal(size=shape).astype(np.float32)
-    model = keras.Model(inputs, [inputs + constant, constant * inputs, keras.ops.maximum(inputs, constant)])
+    model = keras.Model(inputs, [inputs + constant, inputs * constant, keras.ops.maximum(inputs, constant)])
     given = rng.normal(size=(2, *IMAGE)).astype(np.float32)
     for got, expected in zip(manyhands_ml.make_parallel(model, "cpu").predict_on_batch(given), model(given), strict=True):
         np.testing.assert_allclose(got, keras.ops.convert_to_numpy(expected), rtol=1e-6)
