@@ -782,9 +782,93 @@ def _permuted(call: Call, dims: list[int]) -> Tensor:
     return replace(x, shape=call.shape, order=tuple(moved))
 
 
+def _cropped(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
+    """The places from `begin` up to `end` of an axis of a row."""
+    x = call.graph.plain(x)
+    before, size, behind = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if (begin, end) == (0, size):
+        return x
+    shape = (*x.shape[:axis], end - begin, *x.shape[axis + 1 :])
+    whole = call.graph.add(f"{call.name}.whole", {"type": "Reshape", "target_shape": [before, size, behind]}, [x])
+    sides = {"type": "Cropping2D", "cropping": [[0, 0], [begin, size - end]]}
+    part = call.graph.add(f"{call.name}.part", sides, [replace(x, name=whole)])
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [replace(x, name=part)])
+    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+
+
+def _row_axis(call: Call, dim: int) -> int:
+    axis = (dim if dim >= 0 else dim + len(call.x.shape) + 1) - 1
+    if axis < 0:
+        raise Refused("`dim` needs to be another than the first, along which batches are split")
+    return axis
+
+
+def _split(call: Call) -> list[Tensor]:
+    """Parts of a tensor along an axis, as long as PyTorch has made them: `chunk` and `split`."""
+    axis = _row_axis(call, int(_argument(call, 2, "dim", 0)))
+    ends = np.cumsum([part.shape[axis + 1] for part in call.value])
+    return [_cropped(call, call.x, axis, int(begin), int(end)) for begin, end in zip([0, *ends], ends)]
+
+
+def _sliced(call: Call, x: Tensor, index: Any) -> Tensor:
+    """`x[:, 0]`, `x[..., 1:3]` and the like."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if not all(part is None or part is Ellipsis or isinstance(part, (int, slice)) for part in parts):
+        raise Refused(f"an index {index} into a tensor is not supported: take places and slices")
+    given = sum(part is not None and part is not Ellipsis for part in parts)
+    at = parts.index(Ellipsis) if Ellipsis in parts else len(parts)
+    parts[at : at + 1] = [slice(None)] * (len(x.shape) + 1 - given)
+    if parts[0] != slice(None):
+        raise Refused("needs to keep the first axis, along which batches are split: begin with `:`")
+    axis = 0
+    for part in parts[1:]:
+        if part is None:
+            continue
+        begin, end, step = (part % x.shape[axis], part % x.shape[axis] + 1, 1) if isinstance(part, int) else part.indices(x.shape[axis])
+        if step != 1 or end <= begin:
+            raise Refused("needs slices without a step that hold something")
+        x, axis = _cropped(call, x, axis, begin, end), axis + 1
+    return _reshaped(replace(call, args=(x,)))
+
+
+def _attention(call: Call) -> Tensor:
+    """`softmax(q kᵀ scale) v` of rows (heads, time, dim): an attention whose projections leave them as they are."""
+    query, key, value = (_argument(call, at, name, None) for at, name in enumerate(("query", "key", "value")))
+    settings = ((3, "attn_mask", None), (4, "dropout_p", 0.0), (7, "enable_gqa", False))
+    for at, name, needed in settings:
+        if (found := _argument(call, at, name, needed)) != needed:
+            raise Refused(f"`{name}` needs {needed}, but is {found if isinstance(found, float) else 'another'}")
+    is_causal, scale = bool(_argument(call, 5, "is_causal", False)), _argument(call, 6, "scale", None)
+    if any(not isinstance(part, Tensor) or len(part.shape) != 3 for part in (query, key, value)):
+        raise Refused("needs query, key and value of shape (heads, time, dim) a row")
+    (heads, _, dim), last, graph = query.shape, value.shape[-1], call.graph
+    if scale is not None:
+        factor = {"type": "Rescaling", "scale": float(scale) * math.sqrt(dim), "offset": 0.0}
+        query = graph.unary(f"{call.name}.scaled", factor, query)
+
+    def together(part: Tensor, what: str) -> Tensor:
+        flat = {"type": "Reshape", "target_shape": [part.shape[1], heads * part.shape[2]]}
+        part = graph.ordered(part, (1, 0, 2))
+        return replace(part, name=graph.add(f"{call.name}.{what}", flat, [part]))
+
+    inputs = [together(query, "query"), together(value, "value"), together(key, "key")]
+    sizes = {"num_heads": heads, "key_dim": dim, "value_dim": last, "output_shape": heads * last}
+    flags = {"use_bias": False, "use_causal_mask": is_causal, "trainable": False}
+    name = graph.add(f"{call.name}.heads", {"type": "MultiHeadAttention", **sizes, **flags}, inputs)
+    for part, size in (("query", dim), ("key", dim), ("value", last)):
+        graph.constants[f"{name}/{part}_kernel"] = np.eye(heads * size, dtype=np.float32).reshape(-1, heads, size)
+    graph.constants[f"{name}/attention_output_kernel"] = np.eye(heads * last, dtype=np.float32).reshape(heads, last, -1)
+    rows = {"type": "Reshape", "target_shape": [query.shape[1], heads, last]}
+    return Tensor(graph.add(call.name, rows, [replace(query, name=name)]), call.shape, (1, 0, 2))
+
+
 def _getitem(call: Call) -> Any:
-    """Parts of what a recurrent module gives."""
+    """Parts of a tensor, of several, or of what a recurrent module gives."""
     source, index = call.args
+    if isinstance(source, list):
+        return source[index]
+    if isinstance(source, Tensor):
+        return _sliced(call, source, index)
     if isinstance(source, Sequences):
         if index == 0:
             return _Steps(source)
@@ -830,6 +914,7 @@ def settled(value: Any) -> Any:
 #: Functions and methods, by name.
 FUNCTIONS: dict[str, Handler] = {
     "cat": _cat,
+    "chunk": _split,
     "concat": _cat,
     "contiguous": _identity,
     "dropout": _dropout_function,
@@ -838,6 +923,8 @@ FUNCTIONS: dict[str, Handler] = {
     "mean": _mean,
     "permute": _permute,
     "reshape": _reshaped,
+    "scaled_dot_product_attention": _attention,
+    "split": _split,
     "squeeze": _reshaped,
     "swapaxes": _transpose,
     "transpose": _transpose,
@@ -851,6 +938,7 @@ FUNCTIONS: dict[str, Handler] = {
 #: Arguments by name of functions and methods that do not make a module: others are refused.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cat": ("tensors", "dim"),
+    "chunk": ("chunks", "dim"),
     "concat": ("tensors", "dim"),
     "contiguous": ("memory_format",),
     "dropout": ("p", "training", "train", "inplace"),
@@ -859,6 +947,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "mean": ("dim", "keepdim"),
     "permute": ("dims",),
     "reshape": ("shape",),
+    "scaled_dot_product_attention": ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
+    "split": ("split_size", "split_size_or_sections", "dim"),
     "squeeze": ("dim",),
     "swapaxes": ("dim0", "dim1", "axis0", "axis1"),
     "transpose": ("dim0", "dim1"),

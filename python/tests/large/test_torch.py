@@ -161,6 +161,18 @@ class Called(nn.Module):
         return self.function(x, *self.parts)
 
 
+def _attend(x: Any, **more: Any) -> Any:
+    """Attention of two heads, as models write it."""
+    query, key, value = x.chunk(3, dim=-1)
+    query, key, value = [part.view(x.size(0), 5, 2, 4).transpose(1, 2) for part in (query, key, value)]
+    return F.scaled_dot_product_attention(query, key, value, **more).transpose(1, 2).reshape(x.size(0), 5, 8)
+
+
+def _halves(x: Any) -> Any:
+    first, second = x.chunk(2, dim=-1)
+    return first - second
+
+
 PICTURE, ROW, STEPS_OF, SIGNAL = (4, 9, 8), (6,), (5, 6), (4, 12)
 CONV = (nn.Conv2d(4, 4, 1),)
 
@@ -244,6 +256,13 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     ),
     "softmax": (ROW, lambda: Called(lambda x: F.softmax(F.elu(x, 0.5), dim=1))),
     "dropout": (ROW, lambda: Called(lambda x, linear: linear(F.dropout(x, 0.5, training=False)), nn.Linear(6, 2))),
+    "chunk": (STEPS_OF, lambda: Called(lambda x, linear: _halves(linear(x)), nn.Linear(6, 4))),
+    "split": (PICTURE, lambda: Called(lambda x, conv: torch.cat(conv(x).split([1, 3], 1)[::-1], 1), *CONV)),
+    "split of steps": (STEPS_OF, lambda: Called(lambda x, linear: torch.split(linear(x), 2, 1)[1], nn.Linear(6, 3))),
+    "the first step": (STEPS_OF, lambda: Called(lambda x, linear: linear(x)[:, 0], nn.Linear(6, 3))),
+    "parts": (PICTURE, lambda: Called(lambda x, conv: conv(x)[:, 1:3, ..., -1], *CONV)),
+    "attention": (STEPS_OF, lambda: Called(lambda x, linear: _attend(linear(x)), nn.Linear(6, 24))),
+    "causal attention": (STEPS_OF, lambda: Called(lambda x, linear: _attend(linear(x), is_causal=True, scale=0.7), nn.Linear(6, 24))),
     "LSTM": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[0], nn.LSTM(6, 4, 2, batch_first=True))),
     "LSTM, last step": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[0][:, -1], nn.LSTM(6, 4, bias=False, batch_first=True))),
     "LSTM, state": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[1][0][-1], nn.LSTM(6, 4, batch_first=True))),
@@ -363,7 +382,8 @@ def test_all_problems_come_in_one_message() -> None:
         (lambda: Called(lambda x, gru: gru(x)[0][:, -1], nn.GRU(6, 4, batch_first=True, bidirectional=True)), "is bidirectional"),
         (lambda: Called(lambda x, norm: norm(x), nn.BatchNorm1d(6, momentum=None)), "`momentum=None`"),
         (lambda: Called(lambda x, norm: norm(x), nn.BatchNorm1d(6).requires_grad_(False)), "is in training mode"),
-        (lambda: Called(lambda x: x[:, :3]), "an index"),
+        (lambda: Called(lambda x: x[:, ::2]), "needs slices without a step"),
+        (lambda: Called(lambda x: x[:2]), "begin with `:`"),
         (lambda: Called(lambda x, linear: linear(x), nn.Linear(6, 2).double().float().bfloat16()), "needs float32"),
     ],
 )
