@@ -69,7 +69,7 @@ fn rows_are_held_out_by_the_seed_and_the_long_ones_left_out() {
     assert!(examples.left_out.count > 0 && examples.left_out.first_line == fit + 1, "{:?}", examples.left_out);
     let rows = |ids: &[f32]| ids.len() / examples.length;
     assert_eq!(rows(&examples.train.ids) + rows(&examples.held_out.ids), fit);
-    assert_eq!(rows(&examples.held_out.ids), (fit as f64 * 0.2).round() as usize);
+    assert_eq!(rows(&examples.held_out.ids), (2 * fit + 5) / 10);
     let refused = read(&[("a.md", "")], ".", 32, 0.0).unwrap_err().to_string();
     assert!(refused.contains("needs files that end in `.txt`"), "{refused}");
 }
