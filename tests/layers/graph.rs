@@ -445,8 +445,8 @@ fn a_layout_is_aligned_and_segments_fit_a_binding() {
 fn a_tensor_larger_than_a_binding_is_refused() {
     let error = Sequential::new([8192]).add(Dense::new(4097)).build(0).unwrap_err();
     let needed = "parameter `dense/kernel` needs at most 33554432 elements (128 MiB, the largest binding WebGPU promises), \
-                  but has 33562624\n  help: make the layer narrower, or split it into two layers and concatenate their \
-                  outputs";
+                  but has 33562624 (134,250,496 bytes)\n  help: make the layer narrower, or split it into two layers and \
+                  concatenate their outputs";
     assert_eq!(error.to_string(), needed);
 }
 

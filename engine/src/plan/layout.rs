@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::shape::elements;
+use crate::shown::thousands;
+use crate::size::F32_BYTES;
 
 use super::{ALIGN, Length, MAX_BINDING};
 
@@ -173,7 +175,10 @@ fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
     if len <= MAX_BINDING {
         return Ok(len);
     }
-    let got = if len == usize::MAX as u64 { format!("is of shape {shape:?}") } else { format!("has {len}") };
+    let got = match len.checked_mul(F32_BYTES) {
+        Some(bytes) if len < usize::MAX as u64 => format!("has {len} ({} bytes)", thousands(bytes)),
+        _ => format!("is of shape {shape:?}"),
+    };
     Err(Error::model(
         format!("{kind} `{name}`"),
         format!("needs at most {MAX_BINDING} elements (128 MiB, the largest binding WebGPU promises), but {got}"),
