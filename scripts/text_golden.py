@@ -7,7 +7,8 @@
 
 Writes `text/tests/golden/`: packed blocks with their values, and small random models of each family as Hugging Face folder, three of
 them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model's files, `outputs.json` what it computes and how PEFT trains it
-(`outputs` as argument writes this file alone), `real.json` that of two real models.
+(`outputs` as argument writes this file alone), `generation.json` (`generation`) what it draws tokens from and what PEFT's adapters change,
+`real.json` that of two real models (`real` computes their outputs anew).
 """
 
 import json
@@ -26,6 +27,7 @@ from safetensors.numpy import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 GOLDEN = Path(__file__).resolve().parent.parent / "text/tests/golden"
+MODELS = GOLDEN.parents[2] / "target/text-models"
 
 # Sizes with which every matrix has rows of whole blocks of 32.
 LLAMA = dict(
@@ -553,8 +555,10 @@ def main() -> None:
     write_gguf("bert", bert, word_pieces(), "", "", [Type.F16])
     read_again(llama)
     adapter(transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "llama", dtype=torch.float32))
-    models_folder = GOLDEN.parents[2] / "target/text-models"
-    real(models_folder)
+    outputs()
+    generation()
+    real(MODELS)
+    real_outputs(MODELS)
 
 
 #: Rows of which models are asked: of one length, below every window.
@@ -597,6 +601,91 @@ def greedy(model, ids: list[int], count: int) -> list[int]:
     return ids
 
 
+def generation() -> None:
+    """How transformers changes probabilities before it draws a token, and logits of models with PEFT's adapters."""
+    rng = np.random.default_rng(17)
+    logits = np.round(rng.normal(0, 2, (3, 40)), 3)
+    # Equal logits at the bounds of `top_k`.
+    logits[2, :12] = 2.5
+    scores = torch.tensor(logits, dtype=torch.float64)
+    warped = []
+    for temperature, top_k, top_p in [(1.0, 0, 1.0), (0.7, 0, 1.0), (1.0, 5, 1.0), (1.0, 0, 0.8), (0.6, 20, 0.9), (1.5, 3, 0.5), (1.0, 0, 0.01)]:
+        warpers = [transformers.TemperatureLogitsWarper(temperature)]
+        warpers += [transformers.TopKLogitsWarper(top_k)] if top_k else []
+        warpers += [transformers.TopPLogitsWarper(top_p)] if top_p < 1 else []
+        # Ties at the bound of `top_p` fall as the sort has them: the row with ties is for the others.
+        rows = scores[:2] if top_p < 1 else scores
+        probabilities = transformers.LogitsProcessorList(warpers)(None, rows).softmax(-1)
+        warped.append({"temperature": temperature, "top_k": top_k, "top_p": top_p, "probabilities": probabilities.tolist()})
+    golden = {"logits": logits.tolist(), "warped": warped, "adapters": {}}
+    torch.manual_seed(19)
+    for name, folder, options in [
+        ("llama", "adapter", None),
+        ("gpt2", "adapter-gpt2", dict(target_modules=["c_attn", "c_fc"], use_rslora=True)),
+    ]:
+        model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, dtype=torch.float32)
+        if options:
+            tuned = peft.get_peft_model(model, peft.LoraConfig(r=2, lora_alpha=3, task_type="CAUSAL_LM", **options))
+            with torch.no_grad():
+                for key, parameter in tuned.named_parameters():
+                    if "lora_" in key:
+                        parameter.copy_(torch.randn_like(parameter) / 2)
+            tuned.peft_config["default"].base_model_name_or_path = name
+            tuned.save_pretrained(GOLDEN / folder)
+            (GOLDEN / folder / "README.md").unlink()
+            model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, dtype=torch.float32)
+        tuned = peft.PeftModel.from_pretrained(model, GOLDEN / folder).double()
+        ids = rng.integers(0, model.config.vocab_size, (2, LENGTH))
+        with torch.no_grad():
+            logits = tuned(torch.tensor(ids)).logits
+        golden["adapters"][folder] = {"model": name, "ids": ids.tolist(), "logits": [summary(row) for row in logits]}
+    (GOLDEN / "generation.json").write_text(json.dumps(golden) + "\n")
+
+
+#: Prompts of which a real model is asked.
+PROMPTS = [
+    "The capital of France is", "Once upon a time, there was a little", "Dear Sir,\n\nI am writing to", "def fibonacci(n):\n    ",
+    "Water boils at", "The three primary colors are", "In 1969, Neil Armstrong", "To be, or not to be,", "1, 2, 3, 4, 5,",
+    "Photosynthesis is the process by which", "The opposite of hot is", "SELECT name FROM users WHERE", "Q: What is 2 + 2?\nA:",
+    "My favourite recipe for bread begins with", "The largest planet of the solar system", "<html>\n<head>\n<title>", "Roses are red,",
+    "Die Hauptstadt von Deutschland ist", "A", "A list of fruits:\n- apple\n- banana\n-",
+]  # fmt: skip
+SENTENCES = [
+    "A man is eating food.", "A man is eating a piece of bread.", "The girl is carrying a baby.", "Two men pushed carts through the woods.",
+    "A monkey is playing drums.", "", "GPU", "Ein Satz in einer anderen Sprache, der ein wenig länger ist als die vorigen Sätze.",
+]  # fmt: skip
+
+
+def real_outputs(models_folder: Path) -> None:
+    """What transformers computes with the real models, added to `real.json`: in float64, with the weights that it reads."""
+    golden = json.loads((GOLDEN / "real.json").read_text())
+    reader = gguf.GGUFReader(models_folder / "smollm2.gguf")
+    model = transformers.AutoModelForCausalLM.from_pretrained(models_folder, gguf_file="smollm2.gguf", dtype=torch.float32).double()
+    prompts, wholes = [], []
+    for text in PROMPTS:
+        ids = smollm2_tokens(reader, text)
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0]
+        wholes.append(logits[-1].float().numpy())
+        # Every 64th of the last position, and the largest of each position: all of them would be 4 MB.
+        parts = [float(f"{value:.8g}") for value in logits[-1, ::64].tolist()]
+        prompts.append({"text": text, "ids": ids, "every_64th": parts, "largest": logits.max(-1).values.tolist()})
+    # For a comparison of all of them by hand.
+    np.stack(wholes).tofile(models_folder / "smollm2-logits.f32")
+    written = [{"text": text, "greedy": greedy(model, smollm2_tokens(reader, text), 50)} for text in (PROMPTS[0], PROMPTS[2], PROMPTS[19])]
+    golden["smollm2"] |= {"prompts": prompts, "written": written}
+    bert = transformers.AutoModel.from_pretrained(models_folder / "minilm", dtype=torch.float32).double()
+    fast = transformers.AutoTokenizer.from_pretrained(models_folder / "minilm")
+    vectors = []
+    for text in SENTENCES:
+        batch = fast(text, return_tensors="pt")
+        with torch.no_grad():
+            hidden = bert(**batch).last_hidden_state[0].mean(0)
+        vectors.append({"text": text, "ids": batch.input_ids[0].tolist(), "vector": torch.nn.functional.normalize(hidden, dim=0).tolist()})
+    golden["minilm"]["vectors"] = vectors
+    (GOLDEN / "real.json").write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n")
+
+
 def trained(name: str, model, rng) -> dict:
     """Thirty steps of LoRA on all products of the blocks, with answers masked; factors as they were and as they became."""
     target = ["c_proj", "c_fc"] if name == "gpt2" else "all-linear"
@@ -629,4 +718,5 @@ def read_again(llama) -> None:
 
 
 if __name__ == "__main__":
-    outputs() if sys.argv[1:] == ["outputs"] else main()
+    parts = {"outputs": outputs, "generation": generation, "real": lambda: real_outputs(MODELS)}
+    parts.get("".join(sys.argv[1:]), main)()

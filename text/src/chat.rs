@@ -113,6 +113,17 @@ impl ChatTemplate {
     }
 }
 
+impl ChatTemplate {
+    /// The text of one message of a user, with the head of the answer.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn question(&self, content: &str) -> Result<String> {
+        let message = Value::from_pairs([("role", "user"), ("content", content)]);
+        self.render(&[message], None, Ending::Answer)
+    }
+}
+
 fn in_folder(folder: &Path) -> Result<Option<String>> {
     let path = folder.join("chat_template.jinja");
     if path.exists() {

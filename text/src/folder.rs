@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::architecture::Architecture;
 use crate::encoding::Encoding;
 use crate::place::{OpenFile, TensorPlace};
-use crate::{Error, Result};
+use crate::{Error, Result, Tensor};
 
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -36,6 +36,16 @@ pub struct Folder {
 struct Stored {
     shard: usize,
     place: Result<TensorPlace, Dtype>,
+}
+
+impl Stored {
+    fn place(&self, name: &str, path: &Path) -> Result<&TensorPlace> {
+        self.place.as_ref().map_err(|kind| {
+            let problem = format!("needs floats of 16 or 32 bits in the tensor `{}`, but has {kind:?}", shown(name));
+            let help = "save the model in another type: `model.half().save_pretrained(folder)`";
+            Error::checkpoint(format!("`{}`", shown(path)), problem, help)
+        })
+    }
 }
 
 /// `model.safetensors.index.json`.
@@ -78,12 +88,7 @@ impl Folder {
     /// If its elements are no floats of 16 or 32 bits.
     pub fn place(&self, name: &str) -> Result<Option<&TensorPlace>> {
         let Some(stored) = self.tensors.get(name) else { return Ok(None) };
-        let wrong = |kind: &Dtype| {
-            let problem = format!("needs floats of 16 or 32 bits in the tensor `{}`, but has {kind:?}", shown(name));
-            let help = "save the model in another type: `model.half().save_pretrained(folder)`";
-            Error::checkpoint(format!("`{}`", shown(self.shards[stored.shard].path())), problem, help)
-        };
-        stored.place.as_ref().map(Some).map_err(wrong)
+        stored.place(name, self.shards[stored.shard].path()).map(Some)
     }
 
     /// The bytes of a tensor.
@@ -101,6 +106,16 @@ impl Folder {
         let place = self.place(name)?.ok_or_else(lacks)?;
         self.shards[self.tensors[name].shard].read(place)
     }
+}
+
+/// All tensors of one safetensors file.
+pub(crate) fn read_tensors(path: &Path) -> Result<Vec<Tensor>> {
+    let (file, tensors) = open_shard(path, 0)?;
+    let read = |(name, stored): (String, Stored)| {
+        let place = stored.place(&name, path)?;
+        Ok(Tensor { shape: place.shape.clone(), encoding: place.encoding, bytes: file.read(place)?, name })
+    };
+    tensors.into_iter().map(read).collect()
 }
 
 type Opened = (Vec<OpenFile>, BTreeMap<String, Stored>);

@@ -6,13 +6,18 @@ use manyhands::Model;
 
 use crate::{Error, ModelFiles, Result, Tensor};
 
-/// Name of the tensor that a layer computes, instead of a file.
-const COMPUTED: &str = "rotary/turns";
+/// Names of the layers that compute their tensors.
+pub(super) const ROTARY: &str = "rotary";
+pub(super) const QUERY_ROTARY: &str = "query_rotary";
+
+/// Whether a layer computes a tensor, instead of taking it from a file.
+fn is_computed(name: &str) -> bool {
+    [ROTARY, QUERY_ROTARY].iter().any(|layer| name.strip_prefix(layer) == Some("/turns"))
+}
 
 /// Puts the tensors of the files into a model. One tensor at a time is unpacked.
 pub(super) fn fill(model: &mut Model, files: &ModelFiles) -> Result<()> {
-    let mut empty: BTreeSet<String> = model.tensors().map(|(name, ..)| name.to_owned()).collect();
-    empty.remove(COMPUTED);
+    let mut empty = to_fill(model);
     for tensor in files.tensors() {
         for name in put(model, &tensor?)? {
             empty.remove(&name);
@@ -22,6 +27,22 @@ pub(super) fn fill(model: &mut Model, files: &ModelFiles) -> Result<()> {
         None => Ok(()),
         Some(name) => Err(defect(format!("needs a tensor for `{name}`, but its files have none"))),
     }
+}
+
+/// Copies the weights of a model of the same network.
+pub(super) fn copy(model: &mut Model, from: &Model) -> Result<()> {
+    for name in to_fill(model) {
+        let (values, places) = (from.tensor(&name), model.tensor_mut(&name));
+        match (values, places) {
+            (Some(values), Some(places)) if values.len() == places.len() => places.copy_from_slice(values),
+            _ => return Err(defect(format!("needs a tensor for `{name}`, but the other model has none"))),
+        }
+    }
+    Ok(())
+}
+
+fn to_fill(model: &Model) -> BTreeSet<String> {
+    model.tensors().map(|(name, ..)| name).filter(|name| !is_computed(name)).map(ToOwned::to_owned).collect()
 }
 
 /// Puts a tensor into the model, and names its places there: none for a part that the model was built without.

@@ -1,13 +1,14 @@
 //! The layers of a language model.
 
 use manyhands::layers::{
-    self, ActivationLayer, Add, Dense, DotProductAttention, Embedding, Gelu, GlobalAveragePooling1D,
+    self, ActivationLayer, Add, Concatenate, Dense, DotProductAttention, Embedding, Gelu, GlobalAveragePooling1D,
     LayerNormalization, Multiply, PositionEmbedding, Reshape, ReversibleEmbedding, RmsNormalization,
 };
 use manyhands::model::{LayerRef, TensorRef};
 use manyhands::{Model, ModelBuilder};
 
-use super::{MASK, Output, TOKEN_TYPES, TOKENS, rotary};
+use super::fill::{QUERY_ROTARY, ROTARY};
+use super::{MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, FeedForward, Norm, NormPlace, Positions};
 
@@ -21,23 +22,33 @@ pub(super) fn linear_parts(architecture: &Architecture) -> Vec<&'static str> {
 
 /// Builds the layers, with weights of 0.
 pub(super) fn build(architecture: &Architecture, length: usize, output: Output) -> Result<Model> {
-    let mut graph = ModelBuilder::new();
-    let tokens = graph.input(TOKENS, [length]);
-    let token_types = (architecture.token_types > 0).then(|| graph.input(TOKEN_TYPES, [length]));
-    let mask = (!architecture.causal).then(|| graph.input(MASK, [length]));
-    let rotary = rotary::layer(architecture)?.map(|rotary| graph.layer("rotary", rotary));
-    let mut network = Network { graph, architecture, length, mask, rotary };
+    let mut network = Network::new(architecture, length)?;
     let table = network.table();
-    let embedded = network.graph.call(table, &[tokens]);
-    let mut x = network.with_positions(embedded, token_types);
-    for block in 0..architecture.blocks {
-        x = network.block(block, x);
-    }
-    if architecture.norm_place == NormPlace::Before {
-        x = network.norm("norm", x);
-    }
+    let x = network.blocks(table);
     let y = network.output(table, x, output);
     network.graph.build(&[y], 0)
+}
+
+/// Builds a network that gives the keys and values of each block alone.
+pub(super) fn build_beginning(architecture: &Architecture, length: usize) -> Result<Model> {
+    let mut network = Network::new(architecture, length)?;
+    let table = network.table();
+    network.blocks(table);
+    network.graph.build(&network.kept, 0)
+}
+
+/// Builds a network that reads one token behind the keys and values of others.
+pub(super) fn build_next(architecture: &Architecture, window: usize) -> Result<Model> {
+    let mut network = Network::new(architecture, 1)?;
+    network.position = (architecture.position == Positions::Learned).then(|| network.graph.input(POSITION, [1]));
+    network.mask = Some(network.graph.input(MASK, [window]));
+    network.query_rotary = rotary::layer(architecture)?.map(|rotary| network.graph.layer(QUERY_ROTARY, rotary));
+    network.past = Some(window - 1);
+    let table = network.table();
+    let x = network.blocks(table);
+    let y = network.output(table, x, Output::Logits);
+    let outputs: Vec<TensorRef> = [y].into_iter().chain(network.kept).collect();
+    network.graph.build(&outputs, 0)
 }
 
 /// A network that grows.
@@ -45,11 +56,55 @@ struct Network<'a> {
     graph: ModelBuilder,
     architecture: &'a Architecture,
     length: usize,
+    tokens: TensorRef,
+    token_types: Option<TensorRef>,
     mask: Option<TensorRef>,
+    /// The position of the token, of a network that reads one token after the other.
+    position: Option<TensorRef>,
+    /// Number of earlier tokens whose keys and values such a network reads.
+    past: Option<usize>,
+    /// The layer that rotates keys.
     rotary: Option<LayerRef>,
+    query_rotary: Option<LayerRef>,
+    /// Keys and values of each block, before their rotation.
+    kept: Vec<TensorRef>,
+}
+
+impl<'a> Network<'a> {
+    fn new(architecture: &'a Architecture, length: usize) -> Result<Self> {
+        let mut graph = ModelBuilder::new();
+        let tokens = graph.input(TOKENS, [length]);
+        let token_types = (architecture.token_types > 0).then(|| graph.input(TOKEN_TYPES, [length]));
+        let mask = (!architecture.causal).then(|| graph.input(MASK, [length]));
+        let rotary = rotary::layer(architecture)?.map(|rotary| graph.layer(ROTARY, rotary));
+        let (position, past, kept) = (None, None, Vec::new());
+        Ok(Self {
+            graph,
+            architecture,
+            length,
+            tokens,
+            token_types,
+            mask,
+            position,
+            past,
+            rotary,
+            query_rotary: rotary,
+            kept,
+        })
+    }
 }
 
 impl Network<'_> {
+    /// The vectors behind the last block and its normalization.
+    fn blocks(&mut self, table: LayerRef) -> TensorRef {
+        let embedded = self.graph.call(table, &[self.tokens]);
+        let mut x = self.with_positions(embedded);
+        for block in 0..self.architecture.blocks {
+            x = self.block(block, x);
+        }
+        if self.architecture.norm_place == NormPlace::Before { self.norm("norm", x) } else { x }
+    }
+
     /// The table of the tokens' vectors.
     fn table(&mut self) -> LayerRef {
         let (words, width) = (self.architecture.vocabulary, self.architecture.width);
@@ -63,14 +118,17 @@ impl Network<'_> {
     }
 
     /// Adds learned positions and types of tokens, and normalizes, where the network does.
-    fn with_positions(&mut self, mut x: TensorRef, token_types: Option<TensorRef>) -> TensorRef {
+    fn with_positions(&mut self, mut x: TensorRef) -> TensorRef {
         let Architecture { positions, token_types: types, width, .. } = *self.architecture;
-        if let Some(token_types) = token_types {
+        if let Some(token_types) = self.token_types {
             let vectors = self.graph.add_named("token_types", Embedding::new(types, width), &[token_types]);
             x = self.graph.add(Add {}, &[x, vectors]);
         }
         if self.architecture.position == Positions::Learned {
-            let vectors = self.graph.add_named("positions", PositionEmbedding::new(positions), &[x]);
+            let vectors = match self.position {
+                Some(position) => self.graph.add_named("positions", Embedding::new(positions, width), &[position]),
+                None => self.graph.add_named("positions", PositionEmbedding::new(positions), &[x]),
+            };
             x = self.graph.add(Add {}, &[x, vectors]);
         }
         if self.architecture.norm_place == NormPlace::After { self.norm("embedding_norm", x) } else { x }
@@ -103,19 +161,30 @@ impl Network<'_> {
             let name = format!("blocks.{block}.attention.{part}");
             let y = self.linear(&name, heads * head_width, biases.query_key_value, x);
             let y = self.graph.add(Reshape::new([self.length, heads, head_width]), &[y]);
-            if part == "value" { y } else { self.placed(&format!("{name}_norm"), y) }
+            let is_normalized = self.architecture.query_key_norm && part != "value";
+            if is_normalized { self.graph.add_named(&format!("{name}_norm"), self.rms(), &[y]) } else { y }
         });
-        let attention = DotProductAttention { use_causal_mask: causal, ..DotProductAttention::default() };
+        self.kept.extend([key, value]);
+        let [key, value] =
+            [("keys", key), ("values", value)].map(|(part, x)| self.behind_past(&format!("blocks.{block}.{part}"), x));
+        let [query, key] = [(self.query_rotary, query), (self.rotary, key)].map(|(rotary, x)| self.rotated(rotary, x));
+        let use_causal_mask = causal && self.past.is_none();
+        let attention = DotProductAttention { use_causal_mask, ..DotProductAttention::default() };
         let inputs: Vec<TensorRef> = [query, key, value].into_iter().chain(self.mask).collect();
         let y = self.graph.add(attention, &inputs);
         let y = self.graph.add(Reshape::new([self.length, heads * head_width]), &[y]);
         self.linear(&format!("blocks.{block}.attention.output"), width, biases.attention_output, y)
     }
 
-    /// Queries or keys with their normalization and their positions, where the network has them.
-    fn placed(&mut self, norm: &str, x: TensorRef) -> TensorRef {
-        let x = if self.architecture.query_key_norm { self.graph.add_named(norm, self.rms(), &[x]) } else { x };
-        self.rotary.map_or(x, |rotary| self.graph.call(rotary, &[x]))
+    /// Keys or values behind those of earlier tokens, which are an input, where the network reads one token after the other.
+    fn behind_past(&mut self, name: &str, x: TensorRef) -> TensorRef {
+        let Some(past) = self.past else { return x };
+        let earlier = self.graph.input(name, [past, self.architecture.key_heads, self.architecture.head_width]);
+        self.graph.add(Concatenate { axis: 1 }, &[earlier, x])
+    }
+
+    fn rotated(&mut self, rotary: Option<LayerRef>, x: TensorRef) -> TensorRef {
+        rotary.map_or(x, |rotary| self.graph.call(rotary, &[x]))
     }
 
     fn feed_forward(&mut self, block: usize, x: TensorRef) -> TensorRef {

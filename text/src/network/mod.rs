@@ -1,10 +1,14 @@
 //! The network of a language model, as a model of `manyhands` with the weights of its files.
 
-// Files: `graph.rs`: the layers; `rotary.rs`: the one of rotary positions; `fill.rs`: their weights.
+// Files: `graph.rs`: the layers; `rotary.rs`: the one of rotary positions; `fill.rs`: their weights; `cached.rs`: networks that keep keys
+// and values.
 
+mod cached;
 mod fill;
 mod graph;
 mod rotary;
+
+pub use cached::{beginning, next};
 
 use manyhands::Model;
 use manyhands::layers::Lora;
@@ -18,6 +22,9 @@ pub const TOKENS: &str = "tokens";
 pub const TOKEN_TYPES: &str = "types";
 /// Name of the input with 1 for a token and 0 for padding, `[length]`, of networks that read in no order.
 pub const MASK: &str = "mask";
+
+/// Name of the input with a token's position, `[1]`, of networks that read one token after the other and have a table of positions.
+pub const POSITION: &str = "position";
 
 /// Parts of a network that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +80,11 @@ pub fn enable_lora<'a>(
     let layers: Vec<&str> = layers.into_iter().collect();
     model.enable_lora(layers.iter().copied(), lora.frozen_bias(), seed)?;
     model.freeze_all_but(layers)
+}
+
+/// The longest row that a network reads: its positions, or the fewest tokens that a token of a block sees.
+pub fn longest_row(architecture: &Architecture) -> usize {
+    architecture.windows.iter().flatten().copied().fold(architecture.positions, usize::min)
 }
 
 fn check(architecture: &Architecture, length: usize, output: Output) -> Result<()> {

@@ -26,6 +26,13 @@ pub enum Around {
     None,
 }
 
+/// Special tokens in a text of tokens.
+#[derive(Clone, Copy, PartialEq)]
+enum Special {
+    Kept,
+    LeftOut,
+}
+
 /// Tokens of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
@@ -129,9 +136,21 @@ impl Tokenizer {
     /// # Errors
     /// If the tokenizer's decoder fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        guarded(|| self.inner.decode(ids, false)).map_err(|problem| {
+        self.decoded(ids, Special::Kept)
+    }
+
+    fn decoded(&self, ids: &[u32], special: Special) -> Result<String> {
+        guarded(|| self.inner.decode(ids, special == Special::LeftOut)).map_err(|problem| {
             Error::data("the tokenizer", format!("can't decode tokens: {problem}"), "check the tokenizer's files")
         })
+    }
+
+    /// The text of tokens, without special ones.
+    ///
+    /// # Errors
+    /// If the tokenizer's decoder fails.
+    pub fn text(&self, ids: &[u32]) -> Result<String> {
+        self.decoded(ids, Special::LeftOut)
     }
 
     /// Number of tokens, those that were added to the vocabulary included.

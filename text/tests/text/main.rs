@@ -10,6 +10,7 @@ mod examples;
 #[path = "../../../tests/common/fuzz.rs"]
 mod fuzz;
 mod fuzzed;
+mod generated;
 mod golden;
 mod lines;
 mod models;

@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use super::golden;
 
-const CAUSAL: [&str; 6] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gpt2"];
+pub const CAUSAL: [&str; 6] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gpt2"];
 /// Tokens of a row of the golden values.
-const LENGTH: usize = 16;
+pub const LENGTH: usize = 16;
 
-fn outputs() -> Value {
+pub fn outputs() -> Value {
     serde_json::from_slice(&std::fs::read(golden::path("outputs.json")).unwrap()).unwrap()
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "golden values, compared within 1e-5")]
-fn rows(value: &Value) -> Array2<f32> {
+pub fn rows(value: &Value) -> Array2<f32> {
     let rows = value.as_array().unwrap();
     let values: Vec<f32> = rows.iter().flat_map(golden::numbers).map(|number| number as f32).collect();
     Array2::from_shape_vec((rows.len(), values.len() / rows.len()), values).unwrap()
@@ -36,7 +36,7 @@ fn predict(model: Model, data: InMemory) -> ArrayD<f32> {
 }
 
 /// Compares with golden values: within a part of the largest of them.
-fn assert_close(what: &str, values: impl IntoIterator<Item = f32>, golden: &[f64], part: f64) {
+pub fn assert_close(what: &str, values: impl IntoIterator<Item = f32>, golden: &[f64], part: f64) {
     let values: Vec<f64> = values.into_iter().map(f64::from).collect();
     assert_eq!(values.len(), golden.len(), "{what}");
     let largest = golden.iter().fold(0.0_f64, |most, value| most.max(value.abs()));

@@ -1,0 +1,226 @@
+//! PEFT folders, read: low-rank changes of a model's kernels.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use manyhands::Model;
+use manyhands::layers::Lora;
+use manyhands_engine::{files, shown};
+use serde_json::{Map, Value};
+
+use crate::architecture::Architecture;
+use crate::folder::read_tensors;
+use crate::layout::{Planned, planned};
+pub use crate::write::{Adapter, LoraPair};
+use crate::{Error, Result, Tensor, network};
+
+const CONFIG: &str = "adapter_config.json";
+const WEIGHTS: &str = "adapter_model.safetensors";
+
+/// Settings that change nothing here: the names of the tensors say which kernels are adapted, and nothing is trained.
+const WITHOUT_EFFECT: [&str; 15] = [
+    "auto_mapping",
+    "base_model_name_or_path",
+    "exclude_modules",
+    "fan_in_fan_out",
+    "inference_mode",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_dropout",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "target_modules",
+    "task_type",
+    "runtime_config",
+];
+/// Initial values of factors that leave the base model as it is.
+const PLAIN_INITIAL: [&str; 3] = ["eva", "gaussian", "orthogonal"];
+
+impl Adapter {
+    /// Reads a folder as `peft.PeftModel.save_pretrained` writes it, for a model.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged, a setting changes the result in a way that is not known here, such as `use_dora`, or a tensor
+    /// does not fit the model.
+    pub fn read(folder: &Path, architecture: &Architecture) -> Result<Self> {
+        let settings = Settings::read(folder)?;
+        let path = folder.join(WEIGHTS);
+        if !path.exists() {
+            let problem = format!("lacks `{WEIGHTS}`");
+            return Err(refuse(folder, problem, "save the adapter by `model.save_pretrained(folder)` of PEFT"));
+        }
+        let mut tensors: BTreeMap<String, Tensor> =
+            read_tensors(&path)?.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        let mut pairs = BTreeMap::new();
+        let mut used = Vec::new();
+        for kernel in planned(architecture).into_iter().filter(|planned| planned.name.ends_with(".kernel")) {
+            let Some(module) = module_of(&kernel, &tensors) else { continue };
+            pairs.insert(kernel.name.clone(), pair(&path, &kernel, &module, settings.rank, &tensors)?);
+            used.push(module);
+        }
+        for part in used.iter().flat_map(|module| [key(module, "A"), key(module, "B")]) {
+            tensors.remove(&part);
+        }
+        if let Some(name) = tensors.keys().next() {
+            let problem = format!("has a tensor `{}`, which changes no kernel of this model", shown(name));
+            return Err(refuse(&path, problem, "take the model that the adapter was trained for"));
+        }
+        if pairs.is_empty() {
+            return Err(refuse(&path, "needs tensors, but has none".into(), "take the folder as it was saved"));
+        }
+        Ok(Self {
+            rank: settings.rank,
+            alpha: settings.alpha,
+            dropout: settings.dropout,
+            rank_stabilized: settings.rank_stabilized,
+            base: settings.base,
+            pairs,
+        })
+    }
+
+    /// Adds the changes to the kernels of a model whose layers have the names of [`network::build`]. Sums are in f64.
+    ///
+    /// # Errors
+    /// If the model lacks a kernel, or has it with another shape.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a scale, which is rounded once")]
+    pub fn merge(&self, model: &mut Model) -> Result<()> {
+        let alpha = if self.rank_stabilized { self.alpha * (self.rank as f64).sqrt() } else { self.alpha };
+        let layers: Vec<&str> = self.pairs.keys().map(|kernel| kernel.trim_end_matches(".kernel")).collect();
+        network::enable_lora(model, layers, Lora::new(self.rank).alpha(alpha as f32), 0)?;
+        for (kernel, pair) in &self.pairs {
+            let layer = kernel.trim_end_matches(".kernel");
+            for (factor, values) in [("lora_kernel_a", &pair.a), ("lora_kernel_b", &pair.b)] {
+                match model.tensor_mut(&format!("{layer}/{factor}")) {
+                    Some(places) if places.len() == values.len() => places.copy_from_slice(values),
+                    _ => {
+                        let problem = format!("needs a kernel `{layer}` of the adapter's size, but has none");
+                        return Err(Error::model(
+                            "the model",
+                            problem,
+                            "take the model that the adapter was trained for",
+                        ));
+                    }
+                }
+            }
+        }
+        model.merge_lora()
+    }
+}
+
+fn refuse(path: &Path, problem: String, help: &str) -> Error {
+    Error::checkpoint(format!("the adapter `{}`", shown(path)), problem, help)
+}
+
+/// What `adapter_config.json` says.
+struct Settings {
+    rank: usize,
+    alpha: f64,
+    dropout: f64,
+    rank_stabilized: bool,
+    base: String,
+}
+
+impl Settings {
+    fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(CONFIG);
+        if !path.exists() {
+            let problem = format!("lacks `{CONFIG}`");
+            return Err(refuse(
+                folder,
+                problem,
+                "name the folder that PEFT or `manyhands finetune` wrote, such as `runs/1/adapter`",
+            ));
+        }
+        let damaged = |problem: String| refuse(&path, problem, "take the file as it was saved");
+        let settings: Map<String, Value> = serde_json::from_str(&files::read_text(&path)?)
+            .map_err(|error| damaged(format!("needs to be a JSON object, but: {error}")))?;
+        if settings.get("peft_type").and_then(Value::as_str) != Some("LORA") {
+            let kind = shown(&settings.get("peft_type").unwrap_or(&Value::Null).to_string()).to_string();
+            return Err(refuse(
+                &path,
+                format!("needs `peft_type` LORA, but has {kind}"),
+                "train it with `LoraConfig` of PEFT",
+            ));
+        }
+        if let Some((name, value)) = settings.iter().find(|(name, value)| !is_known(name, value)) {
+            let problem =
+                format!("has the setting `{}` = {}, which is not supported", shown(name), shown(&value.to_string()));
+            return Err(refuse(
+                &path,
+                problem,
+                "merge it by `model.merge_and_unload()` of PEFT, and save the whole model",
+            ));
+        }
+        let rank = settings.get("r").and_then(Value::as_u64).and_then(|rank| usize::try_from(rank).ok());
+        let rank =
+            rank.filter(|rank| *rank > 0).ok_or_else(|| damaged("needs `r`, a whole number from 1 up".into()))?;
+        let alpha = settings.get("lora_alpha").and_then(Value::as_f64).filter(|alpha| alpha.is_finite());
+        Ok(Self {
+            rank,
+            alpha: alpha.ok_or_else(|| damaged("needs `lora_alpha`, a number".into()))?,
+            dropout: settings.get("lora_dropout").and_then(Value::as_f64).unwrap_or(0.0),
+            rank_stabilized: settings.get("use_rslora") == Some(&Value::Bool(true)),
+            base: settings.get("base_model_name_or_path").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// Whether a setting is read here, changes nothing, or is switched off.
+fn is_known(name: &str, value: &Value) -> bool {
+    let is_off = match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(values) => values.is_empty(),
+        _ => false,
+    };
+    match name {
+        "peft_type" | "r" | "lora_alpha" | "use_rslora" => true,
+        "bias" => value == "none",
+        "init_lora_weights" => is_off || value == true || value.as_str().is_some_and(|it| PLAIN_INITIAL.contains(&it)),
+        _ => is_off || WITHOUT_EFFECT.contains(&name),
+    }
+}
+
+fn key(module: &str, factor: &str) -> String {
+    format!("{module}.lora_{factor}.weight")
+}
+
+/// Path of a kernel's module in the file, if it is adapted: with the prefix of the whole model, or without.
+fn module_of(kernel: &Planned, tensors: &BTreeMap<String, Tensor>) -> Option<String> {
+    let path = kernel.folder_name.trim_end_matches(".weight");
+    let bare = ["model.", "transformer."].iter().find_map(|prefix| path.strip_prefix(prefix));
+    let modules = [Some(path), bare].into_iter().flatten().map(|path| format!("base_model.model.{path}"));
+    modules.into_iter().find(|module| ["A", "B"].iter().any(|factor| tensors.contains_key(&key(module, factor))))
+}
+
+/// The factors of a kernel `[units, inputs]`, in the order of Keras. GPT-2 joins query, key and value, which share the first.
+fn pair(
+    path: &Path,
+    kernel: &Planned,
+    module: &str,
+    rank: usize,
+    tensors: &BTreeMap<String, Tensor>,
+) -> Result<LoraPair> {
+    let factor = |factor: &str, shape: [usize; 2]| {
+        let name = key(module, factor);
+        let found = tensors.get(&name).map(|tensor| tensor.shape.clone());
+        match tensors.get(&name) {
+            Some(tensor) if tensor.shape == shape => Ok(tensor.clone()),
+            _ => {
+                let found = found.map_or("none".into(), |found| format!("{found:?}"));
+                let problem = format!("needs a tensor `{}` of the shape {shape:?}, but has {found}", shown(&name));
+                Err(refuse(path, problem, "take the model that the adapter was trained for"))
+            }
+        }
+    };
+    let [units, inputs] = kernel.shape[..] else {
+        return Err(refuse(path, format!("changes `{}`, which is no matrix", kernel.name), "adapt kernels alone"));
+    };
+    let joined = if kernel.third.is_some() { 3 } else { 1 };
+    let (a, b) = (factor("A", [rank, inputs])?, factor("B", [joined * units, rank])?);
+    let begin = kernel.third.unwrap_or(0) * units;
+    let b = b.rows(units, |row| begin + row);
+    Ok(LoraPair { a: a.transposed().values(), b: b.transposed().values() })
+}

@@ -1,0 +1,54 @@
+//! Networks that keep keys and values, so that a token costs the same whatever stands before it.
+//!
+//! Rotary attention depends on the distance of two positions alone. So keys are kept as they are before their rotation, and lie at the
+//! end of a window that is rotated at each step: the newest key always has the last place, and the query its angle.
+
+use manyhands::Model;
+
+use super::fill::{self, QUERY_ROTARY, ROTARY};
+use super::{Output, check, graph};
+use crate::architecture::Architecture;
+use crate::{ModelFiles, Result};
+
+/// Builds the network that reads one token behind those of a window, with the weights of its files.
+///
+/// | input | shape |
+/// | --- | --- |
+/// | [`TOKENS`](super::TOKENS) | `[1]` |
+/// | [`POSITION`](super::POSITION), if positions are learned | `[1]` |
+/// | [`MASK`](super::MASK): 1 for a place that holds a token | `[window]`; the last place is the new token's |
+/// | keys, then values, of each block | `[window - 1, key_heads, head_width]`; empty places come first |
+///
+/// Outputs are the logits, `[1, vocabulary]`, then for each block the new key and value, `[1, key_heads, head_width]`.
+///
+/// # Errors
+/// As [`build`](super::build).
+pub fn next(files: &ModelFiles, window: usize) -> Result<Model> {
+    let architecture = files.architecture();
+    check(architecture, window, Output::Logits)?;
+    let mut model = graph::build_next(architecture, window)?;
+    turn_query(&mut model, architecture.head_width);
+    fill::fill(&mut model, files)?;
+    Ok(model)
+}
+
+/// Builds the network that gives the keys and values of rows of `length` tokens, `[length, key_heads, head_width]` for each block, with
+/// the weights of another model of the same network.
+///
+/// # Errors
+/// As [`build`](super::build).
+pub fn beginning(architecture: &Architecture, weights: &Model, length: usize) -> Result<Model> {
+    check(architecture, length, Output::Logits)?;
+    let mut model = graph::build_beginning(architecture, length)?;
+    fill::copy(&mut model, weights)?;
+    Ok(model)
+}
+
+/// Gives the query, the only one of its row, the angle of the last place of the window.
+fn turn_query(model: &mut Model, head_width: usize) {
+    let turns = model.tensor(&format!("{ROTARY}/turns")).unwrap_or_default();
+    let last = turns[turns.len().saturating_sub(head_width)..].to_vec();
+    if let Some(places) = model.tensor_mut(&format!("{QUERY_ROTARY}/turns")) {
+        places.copy_from_slice(&last);
+    }
+}
