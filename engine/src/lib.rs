@@ -7,7 +7,7 @@
 // Files: `adapters/`: what runs plans; `kernels/`: each kernel's bindings, twin, fast version and cases; `plan.rs`, `plan/`: all work as
 // data; `runtime/`: clock, threads and timers, where native and browser differ; `files/`: the one place that writes files; `error.rs`:
 // the error of all packages; `reading/`: values of settings files; `kind.rs`, `names.rs`: kinds by name; `described.rs`: their schemas;
-// `shape.rs`, `size.rs`: shapes and sizes; `shown.rs`, `table.rs`: texts and tables for people; `timing.rs`: medians and ratios.
+// `packed.rs`: weights in few bits; `shape.rs`, `size.rs`: shapes and sizes; `shown.rs`, `table.rs`: texts and tables for people; `timing.rs`: medians and ratios.
 
 pub mod adapters;
 #[cfg(feature = "schema")]
@@ -21,6 +21,7 @@ pub mod files;
 pub mod kernels;
 pub mod kind;
 pub mod names;
+pub mod packed;
 pub mod plan;
 pub mod reading;
 pub mod runtime;

@@ -24,8 +24,9 @@ engine/src/kind:               engine/src/names engine/src/reading engine/src/er
 engine/src/runtime:            engine/src/error
 engine/src/files:              engine/src/error engine/src/runtime engine/src/shown
 engine/src/size:
-engine/src/kernels:            engine/src/runtime engine/src/size
-engine/src/plan:               engine/src/kernels engine/src/size engine/src/shape engine/src/error engine/src/shown
+engine/src/packed:             engine/src/error
+engine/src/kernels:            engine/src/packed engine/src/runtime engine/src/size
+engine/src/plan:               engine/src/kernels engine/src/packed engine/src/size engine/src/shape engine/src/error engine/src/shown
 engine/src/adapters:           engine/src/adapters/cpu engine/src/adapters/gpu engine/src/plan engine/src/kernels engine/src/runtime
                                engine/src/size engine/src/shape engine/src/error engine/src/shown
 engine/src/adapters/cpu:       engine/src/adapters engine/src/plan engine/src/kernels engine/src/runtime engine/src/size

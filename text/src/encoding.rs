@@ -1,6 +1,7 @@
 //! Encodings of weights: plain numbers, and blocks of few bits that share a scale.
 
 use half::{bf16, f16};
+use manyhands_engine::packed::{self, PackedFormat};
 
 /// Encoding of a tensor's elements.
 ///
@@ -35,7 +36,7 @@ pub enum Encoding {
 }
 
 /// Elements of a small block.
-const SMALL: usize = 32;
+const SMALL: usize = packed::BLOCK;
 /// Elements of a large block.
 const LARGE: usize = 256;
 
@@ -111,11 +112,11 @@ impl Encoding {
                 Self::F32 => values.push(f32::from_bits(u32::from_le_bytes([block[0], block[1], block[2], block[3]]))),
                 Self::F16 => values.push(half_at(block, 0)),
                 Self::Bf16 => values.push(bf16::from_le_bytes([block[0], block[1]]).to_f32()),
-                Self::Q4_0 => unpack_q4_0(block, &mut values),
+                Self::Q4_0 => unpack_block(PackedFormat::Q4_0, block, &mut values),
                 Self::Q4_1 => unpack_q4_1(block, &mut values),
                 Self::Q5_0 => unpack_q5_0(block, &mut values),
                 Self::Q5_1 => unpack_q5_1(block, &mut values),
-                Self::Q8_0 => unpack_q8_0(block, &mut values),
+                Self::Q8_0 => unpack_block(PackedFormat::Q8_0, block, &mut values),
                 Self::Q4K => unpack_q4_k(block, &mut values),
                 Self::Q5K => unpack_q5_k(block, &mut values),
                 Self::Q6K => unpack_q6_k(block, &mut values),
@@ -135,20 +136,13 @@ impl Encoding {
             Self::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
             Self::Bf16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
             Self::Q8_0 if values.len().is_multiple_of(SMALL) => {
-                values.chunks_exact(SMALL).flat_map(pack_q8_0).collect()
+                let mut bytes = Vec::new();
+                values.chunks_exact(SMALL).for_each(|block| PackedFormat::Q8_0.pack_block(block, &mut bytes));
+                bytes
             }
             _ => return None,
         })
     }
-}
-
-fn pack_q8_0(values: &[f32]) -> Vec<u8> {
-    let scale = values.iter().fold(0.0_f32, |most, value| most.max(value.abs())) / 127.0;
-    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-    let mut block = f16::from_f32(scale).to_le_bytes().to_vec();
-    #[allow(clippy::cast_possible_truncation, reason = "the largest is 127")]
-    block.extend(values.iter().map(|value| ((value * inverse).round() as i8).cast_unsigned()));
-    block
 }
 
 fn half_at(block: &[u8], at: usize) -> f32 {
@@ -160,9 +154,11 @@ fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
     bytes.iter().map(|byte| byte & 0xf).chain(bytes.iter().map(|byte| byte >> 4))
 }
 
-fn unpack_q4_0(block: &[u8], values: &mut Vec<f32>) {
-    let scale = half_at(block, 0);
-    values.extend(nibbles(&block[2..]).map(|q| scale * (f32::from(q) - 8.0)));
+/// A block of a format that the engine has, too.
+fn unpack_block(format: PackedFormat, block: &[u8], values: &mut Vec<f32>) {
+    let first = values.len();
+    values.resize(first + SMALL, 0.0);
+    format.unpack_block(block, &mut values[first..]);
 }
 
 fn unpack_q4_1(block: &[u8], values: &mut Vec<f32>) {
@@ -184,11 +180,6 @@ fn unpack_q5_0(block: &[u8], values: &mut Vec<f32>) {
 fn unpack_q5_1(block: &[u8], values: &mut Vec<f32>) {
     let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
     values.extend(fives(&block[4..8], &block[8..]).map(|q| scale * q + minimum));
-}
-
-fn unpack_q8_0(block: &[u8], values: &mut Vec<f32>) {
-    let scale = half_at(block, 0);
-    values.extend(block[2..].iter().map(|q| f32::from(q.cast_signed()) * scale));
 }
 
 /// The scale and the minimum of a group of 32, six bits each, from the twelve bytes of a block of `Q4_K`.

@@ -42,6 +42,7 @@ pub mod lion;
 pub mod mask;
 pub mod merge;
 pub mod nadam;
+pub mod packed;
 pub mod parallel;
 pub mod pointwise_loss;
 pub mod pooling;

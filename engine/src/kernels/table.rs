@@ -3,8 +3,9 @@
 use super::{
     Kernel, activation, adadelta, adagrad, adam, adamax, add, attention, batch_norm, bilinear, clip, completion,
     concatenate, conv2d, dense, depthwise_conv2d, depthwise_conv2d_fours, dropout, ema, embedding, ftrl, gaussian,
-    global_max, group_norm, halves, lion, mask, merge, nadam, pointwise_loss, pooling, recurrent, recurrent_scan,
-    reduce, regularizer, remap, rmsprop, rotary_embedding, row_loss, sgd, softmax, softmax_cross_entropy,
+    global_max, group_norm, halves, lion, mask, merge, nadam, packed, pointwise_loss, pooling, recurrent,
+    recurrent_scan, reduce, regularizer, remap, rmsprop, rotary_embedding, row_loss, sgd, softmax,
+    softmax_cross_entropy,
 };
 
 /// Kernels by families: tables of host files.
@@ -40,6 +41,7 @@ pub static FAMILIES: Families = &[
     mask::KERNELS,
     merge::KERNELS,
     nadam::KERNELS,
+    packed::KERNELS,
     pointwise_loss::KERNELS,
     pooling::KERNELS,
     recurrent::KERNELS,

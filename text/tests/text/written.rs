@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use manyhands_engine::packed::{PackedFormat, PackedTensor};
 use manyhands_text::architecture::Architecture;
 use manyhands_text::gguf::Gguf;
 use manyhands_text::write::{Adapter, LoraPair, write_adapter, write_folder, write_gguf};
@@ -28,6 +29,11 @@ fn values_pack_to_the_bits_of_gguf() {
     for encoding in [Encoding::F16, Encoding::Q8_0] {
         let known = arrays.tensor(&format!("{}.quantized", encoding.name())).unwrap();
         assert_eq!(encoding.pack(&values).unwrap(), known.data(), "{}", encoding.name());
+    }
+    for format in PackedFormat::ALL {
+        let known = arrays.tensor(&format!("{}.quantized", format.name())).unwrap();
+        let packed = PackedTensor::quantize(format, [4, 32], &values).unwrap();
+        assert_eq!(packed.bytes(), known.data(), "{}", format.name());
     }
     assert_eq!((Encoding::Q8_0.pack(&values[1..]), Encoding::Q4K.pack(&values)), (None, None));
 }
