@@ -120,7 +120,7 @@ pub mod trainer;
 mod vocabulary;
 
 pub use manyhands_engine::{
-    error, files, kernels, kind, names, plan, reading, runtime, shape, shown, size, table, thousands, timing,
+    error, files, kernels, kind, names, packed, plan, reading, runtime, shape, shown, size, table, thousands, timing,
 };
 
 /// Actions after each step and each epoch: early stopping, the best model, logs, and callbacks of your own.

@@ -39,7 +39,7 @@ pub const ALIGN: u64 = 64;
 /// Largest binding that WebGPU promises: `max_storage_buffer_binding_size`, in elements of f32.
 pub const MAX_BINDING: u64 = (128 << 20) / 4;
 
-/// Purpose of a buffer. Buffers of all roles but [`Role::Activation`] outlive a pass.
+/// Purpose of a buffer. Buffers of all roles but [`Role::Activation`] and [`Role::Unpacked`] outlive a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Input of the model, by position; written before a run.
@@ -66,8 +66,18 @@ pub enum Role {
     ReceivedGradient(u32),
     /// Anything that lives within one pass; pooled by liveness.
     Activation,
+    /// Floats of packed parameters, each for the next kernel; pooled by liveness among themselves, so that the largest is the
+    /// memory of all.
+    Unpacked,
     /// Small and kept between passes: moments for the statistics' update, the clip's control words.
     Control,
+}
+
+impl Role {
+    /// Whether a buffer lives within one pass, and may share its memory with others.
+    pub fn is_pooled(self) -> bool {
+        matches!(self, Self::Activation | Self::Unpacked)
+    }
 }
 
 /// Index of a buffer in its plan.
@@ -415,7 +425,8 @@ impl Plan {
         }
     }
 
-    /// The buffer of a role, of which there is at most one ([`Role::Activation`] and [`Role::Control`] excepted).
+    /// The buffer of a role, of which there is at most one ([`Role::Activation`], [`Role::Unpacked`] and [`Role::Control`]
+    /// excepted).
     pub fn find(&self, role: Role) -> Option<BufferId> {
         let idx = self.buffers.iter().position(|buffer| buffer.role == role)?;
         u32::try_from(idx).ok().map(BufferId)

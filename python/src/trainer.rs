@@ -465,7 +465,8 @@ impl Trainer {
         step: u64,
     ) -> PyResult<()> {
         let (mut state, layout) = detached(py, || self.copied(|state, layout| Ok((state.clone(), layout.clone()))))?;
-        for placed in &layout.parameters {
+        // Packed parameters stay as they are.
+        for placed in layout.parameters.iter().filter(|placed| placed.packing.is_none()) {
             copy(tensors, &placed.name, &mut state.weights.parameters[placed.segment as usize][placed.range()])?;
         }
         for placed in &layout.statistics {
@@ -520,10 +521,10 @@ fn told(span: &Span) -> Told {
 /// Name, shape and values of tensors.
 type Tensors = Vec<(String, Vec<usize>, Vec<f32>)>;
 
-/// Copies of weights and statistics.
+/// Copies of weights, but packed ones, and of statistics.
 fn weights(state: &TrainingState, layout: &Layout) -> Tensors {
     let (parameters, statistics) = (&state.weights.parameters, &state.weights.statistics);
-    let parameters = layout.parameters.iter().map(|placed| {
+    let parameters = layout.parameters.iter().filter(|placed| placed.packing.is_none()).map(|placed| {
         let values = &parameters[placed.segment as usize][placed.range()];
         (placed.name.clone(), placed.shape.clone(), values.to_vec())
     });

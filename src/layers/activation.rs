@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Built, Layer, MaskUse, Problem, only, to_config};
 use crate::kernels::activation_functions::{self as functions, Function, FunctionNumbers};
-use crate::kernels::{activation as kernel, rows_grid, softmax, whole};
+use crate::kernels::{Library, activation as kernel, rows_grid, softmax, whole};
 use crate::names;
 use crate::onnx::{Attribute, Form, Order, Value as Written};
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, length_word, vectors_word};
@@ -85,18 +85,26 @@ impl Activation {
         rec: &mut Recorder<'_>,
         record: impl for<'r> FnOnce(&'r mut Recorder<'_>, View) -> &'r mut Dispatch,
     ) {
+        self.after_parts(rec, |rec, y| {
+            record(rec, y);
+        });
+    }
+
+    /// [`after`](Self::after) several dispatches, each of which writes a part.
+    pub(super) fn after_parts(self, rec: &mut Recorder<'_>, record: impl FnOnce(&mut Recorder<'_>, View)) {
         let fused = self.function().filter(|function| !function.activation.slope_needs_input());
         if self == Self::Linear || fused.is_some() {
             let output = rec.output();
-            let dispatch = record(rec, output);
+            let first = rec.n_commands();
+            record(rec, output);
             if let Some(function) = fused {
-                dispatch.constants.extend(function.constants());
+                let applies = |dispatch: &&mut Dispatch| dispatch.kernel.uses.contains(&Library::Activation);
+                let dispatches = rec.dispatches_since(first).filter(applies);
+                dispatches.for_each(|dispatch| dispatch.constants.extend(function.constants()));
             }
             return;
         }
-        self.apart(rec, |rec, before| {
-            record(rec, before);
-        });
+        self.apart(rec, record);
     }
 
     /// Records what stands before the activation with `record`, which is given where to write, and the activation in a

@@ -1,8 +1,10 @@
-//! Settings that every layer can have beside its own: whether training may change it, and penalties.
+//! Settings that every layer can have beside its own: whether training may change it, in which format it is kept, and penalties.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Built, Layer, Problem, Regularizer};
+use crate::packed::PackedFormat;
 
 /// End of the keys of penalties.
 const KEY: &str = "_regularizer";
@@ -15,6 +17,7 @@ pub struct Configured {
     pub(crate) layer: Arc<dyn Layer>,
     pub(crate) is_trainable: bool,
     pub(crate) regularizers: Regularizers,
+    pub(crate) packed: BTreeMap<String, PackedFormat>,
 }
 
 impl<L: Layer + 'static> From<L> for Configured {
@@ -26,7 +29,7 @@ impl<L: Layer + 'static> From<L> for Configured {
 impl Configured {
     /// A layer that has none of it.
     pub(crate) fn new(layer: Arc<dyn Layer>) -> Self {
-        Self { layer, is_trainable: true, regularizers: Regularizers::default() }
+        Self { layer, is_trainable: true, regularizers: Regularizers::default(), packed: BTreeMap::new() }
     }
 }
 
@@ -48,6 +51,14 @@ pub trait Configure: Into<Configured> {
     #[must_use]
     fn frozen(self) -> Configured {
         Configured { is_trainable: false, ..self.into() }
+    }
+
+    /// Keeps a parameter that training leaves as it is in packed blocks: see [`Model::pack`](crate::Model::pack).
+    #[must_use]
+    fn packed(self, parameter: &str, format: PackedFormat) -> Configured {
+        let mut configured = self.into();
+        configured.packed.insert(parameter.to_owned(), format);
+        configured
     }
 
     /// A penalty of `kernel`.

@@ -9,11 +9,13 @@ use super::builders::builders;
 use super::gradient_sums::sum_columns;
 pub(super) use super::linear::{Linear, linear_onnx, with_bias};
 use super::lora::{Lora, LowRank, changed, check_lora};
+use super::packed::Weights;
 use super::{
     Activation, Built, Initializer, Layer, MaskUse, Parameter, Problem, bias, is_yes, is_zero, only, to_config, yes,
 };
 use crate::names;
 use crate::onnx::{Form, Order};
+use crate::packed::BlockAxis;
 use crate::plan::Recorder;
 use crate::shape::Shape;
 
@@ -142,14 +144,14 @@ impl Layer for Dense {
     }
 
     fn forward(&self, rec: &mut Recorder<'_>) {
-        let (x, w, linear) = (rec.input(0), rec.parameter("kernel"), self.recorded(rec));
+        let (x, kernel, linear) = (rec.input(0), self.kernel(rec), self.recorded(rec));
         let bias = self.use_bias.then(|| rec.parameter("bias"));
         let Some(low_rank) = self.low_rank() else {
-            return self.activation.after(rec, |rec, y| linear.forward(rec, [x, w], bias, y));
+            return self.activation.after_parts(rec, |rec, y| linear.forward_of(rec, x, kernel, bias, y));
         };
         self.activation.apart(rec, |rec, y| {
             let frozen = rec.scratch("frozen", y.len);
-            linear.forward(rec, [x, w], bias, frozen);
+            linear.forward_of(rec, x, kernel, bias, frozen);
             let hidden = low_rank.forward_input(rec, x, linear);
             low_rank.forward_output(rec, [frozen, hidden], linear, y);
         });
@@ -166,13 +168,17 @@ impl Layer for Dense {
             linear.backward_weights(rec, [x, dz], "kernel");
         }
         if let Some(dx) = rec.input_gradient(0) {
-            let w = rec.parameter("kernel");
-            linear.backward_input(rec, [dz, w], dx);
+            let kernel = self.kernel(rec);
+            linear.backward_input_of(rec, dz, kernel, dx);
         }
         if let Some(low_rank) = low_rank {
             let d_hidden = low_rank.backward_output(rec, dz, linear);
             low_rank.backward_input(rec, d_hidden, linear);
         }
+    }
+
+    fn block_axis(&self, parameter: &str) -> Option<BlockAxis> {
+        (parameter == "kernel").then_some(BlockAxis::First)
     }
 
     fn low_ranks(&self) -> Vec<LowRank> {
@@ -195,6 +201,10 @@ impl Layer for Dense {
 }
 
 impl Dense {
+    fn kernel(&self, rec: &Recorder<'_>) -> Weights {
+        Weights::of(rec, "kernel", [rec.input_shape(0).last(), self.units])
+    }
+
     fn recorded(&self, rec: &Recorder<'_>) -> Linear {
         let shape = rec.input_shape(0);
         Linear { positions: shape.positions(), inputs: shape.last(), units: self.units }

@@ -10,9 +10,10 @@ use super::linear::Linear;
 use super::lora::{Lora, LowRank, changed, check_lora};
 use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, activation, only, to_config};
 use crate::kernels::rounding::MOST_WHOLE;
-use crate::kernels::{embedding as kernel, whole};
+use crate::kernels::{embedding as kernel, packed, whole};
 use crate::names;
 use crate::onnx::{Attribute, Form, INT64, Order};
+use crate::packed::{BLOCK, BlockAxis, PackedFormat};
 use crate::plan::{Grid, Length, MAX_BINDING, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -144,7 +145,34 @@ impl Embedding {
     /// Records the vectors of a part of a table.
     fn look_up(&self, rec: &mut Recorder<'_>, part: TablePart, cols: usize, y: View) {
         let (ids, table, params) = (rec.input(0), rec.parameter(part.0), self.params(rec, part, cols, 1));
+        if let Some(packing) = rec.packing(part.0) {
+            return self.look_up_packed(rec, part, packing.format, [ids, table, y]);
+        }
         rec.dispatch(&kernel::FORWARD, params, [ids, table], [y], Grid::Elements(length_word(y.len)));
+    }
+
+    /// Records the vectors of a part of a packed table: their blocks alone are unpacked.
+    fn look_up_packed(
+        &self,
+        rec: &mut Recorder<'_>,
+        (_, first, rows): TablePart,
+        format: PackedFormat,
+        [ids, table, y]: [View; 3],
+    ) {
+        let line_blocks = self.output_dim / BLOCK;
+        let params = packed::Record {
+            line_blocks: whole(line_blocks),
+            first_line: whole(first),
+            lines: whole(rows),
+            first_block: Word::U32(0),
+            blocks: whole(line_blocks),
+            line_stride: whole(self.output_dim),
+            value_stride: Word::U32(1),
+            positions: length_word(Length::per_row(rec.input_shape(0).len())),
+            vocabulary: whole(self.input_dim),
+        };
+        let grid = Grid::Elements(length_word(Length::per_row(rec.input_shape(0).len() * line_blocks)));
+        rec.dispatch(&packed::GATHER, params, [table, ids], [y], grid).constants.push(packed::bits(format));
     }
 
     /// Records the gradients of the parts of a table.
@@ -182,6 +210,10 @@ impl Layer for Embedding {
 
     fn indices(&self) -> Option<usize> {
         Some(self.input_dim)
+    }
+
+    fn block_axis(&self, parameter: &str) -> Option<BlockAxis> {
+        NAMES.contains(&parameter).then_some(BlockAxis::Last)
     }
 
     fn masking(&self) -> MaskUse {

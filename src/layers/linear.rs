@@ -1,6 +1,9 @@
 //! A product with weights, as several layers record it.
 
+use std::ops::Range;
+
 use super::gradient_sums::{ROWS_HINT, sum_parts};
+use super::packed::Weights;
 use crate::kernels::{Kernel, dense as kernel, whole};
 use crate::onnx::{Form, Value as Written};
 use crate::plan::{Dispatch, Grid, Length, Recorder, View, Word, length_word};
@@ -28,9 +31,31 @@ impl Linear {
         bias: Option<View>,
         y: View,
     ) -> &'r mut Dispatch {
+        self.forward_part(rec, [x, w], bias, y, &(0..self.units))
+    }
+
+    /// [`forward`](Self::forward) of a kernel that may be packed.
+    pub(super) fn forward_of(self, rec: &mut Recorder<'_>, x: View, kernel: Weights, bias: Option<View>, y: View) {
+        for part in kernel.parts(1) {
+            let w = kernel.floats(rec, 1, &part);
+            self.forward_part(rec, [x, w], bias, y, &part);
+        }
+    }
+
+    /// Records some units, from a kernel that has no others.
+    fn forward_part<'r>(
+        self,
+        rec: &'r mut Recorder<'_>,
+        [x, w]: [View; 2],
+        bias: Option<View>,
+        y: View,
+        units: &Range<usize>,
+    ) -> &'r mut Dispatch {
         let (m, n, k) = self.sizes();
-        let params = product(m, n, k);
-        with_bias(rec, &kernel::FORWARD, params, [x, w], bias, y, params.grid())
+        let params = kernel::Record { y_offset: whole(units.start), y_stride: n, ..product(m, whole(units.len()), k) };
+        let of_units =
+            |bias: View| View { offset: bias.offset + units.start as u64, len: Length::fixed(units.len()), ..bias };
+        with_bias(rec, &kernel::FORWARD, params, [x, w], bias.map(of_units), y, params.grid())
     }
 
     /// Records the gradient of a parameter from the input and the gradient before the activation.
@@ -45,8 +70,25 @@ impl Linear {
     }
 
     pub(super) fn backward_input(self, rec: &mut Recorder<'_>, [dz, w]: [View; 2], dx: View) {
+        self.backward_part(rec, [dz, w], dx, &(0..self.inputs));
+    }
+
+    /// [`backward_input`](Self::backward_input) of a kernel that may be packed.
+    pub(super) fn backward_input_of(self, rec: &mut Recorder<'_>, dz: View, kernel: Weights, dx: View) {
+        for part in kernel.parts(0) {
+            let w = kernel.floats(rec, 0, &part);
+            self.backward_part(rec, [dz, w], dx, &part);
+        }
+    }
+
+    /// Records the gradient of some inputs, from a kernel that has no others.
+    fn backward_part(self, rec: &mut Recorder<'_>, [dz, w]: [View; 2], dx: View, inputs: &Range<usize>) {
         let (m, n, k) = self.sizes();
-        let params = strided_transposed(product(m, k, n), n);
+        let params = kernel::Record {
+            y_offset: whole(inputs.start),
+            y_stride: k,
+            ..strided_transposed(product(m, whole(inputs.len()), n), n)
+        };
         rec.dispatch(&kernel::BACKWARD_INPUT, params, [dz, w], [dx], params.grid());
     }
 }

@@ -1,6 +1,7 @@
 //! The product that makes logits of a vocabulary, with weights that hold all of its words or some.
 
 use super::linear::with_bias;
+use super::packed::Weights;
 use crate::kernels::{dense as kernel, whole};
 use crate::plan::{Length, Recorder, View, Word, length_word};
 
@@ -34,9 +35,10 @@ impl LogitProduct {
         length_word(Length::per_row(self.positions))
     }
 
-    /// Row stride of the weights.
-    fn stride(&self) -> Word {
-        whole(if self.stored == Stored::Rows { self.dim } else { self.count })
+    /// The weights, `[words, dim]` or `[dim, words]`.
+    pub(super) fn weights(&self, rec: &Recorder<'_>, name: &str) -> Weights {
+        let (words, dim) = (self.count, self.dim);
+        Weights::of(rec, name, if self.stored == Stored::Rows { [words, dim] } else { [dim, words] })
     }
 
     /// Sizes of a product without gaps, where none of the offsets is set.
@@ -49,7 +51,7 @@ impl LogitProduct {
             a_offset: zero,
             a_stride: k,
             b_offset: zero,
-            b_stride: self.stride(),
+            b_stride: n,
             y_offset: zero,
             y_stride: n,
             splits: Word::U32(1),
@@ -57,36 +59,42 @@ impl LogitProduct {
     }
 
     /// Records the logits of `x`, at their places in `logits [rows * positions, vocabulary]`.
-    pub(super) fn forward(&self, rec: &mut Recorder<'_>, [x, weights]: [View; 2], logits: View) {
-        let params = kernel::Record {
-            y_offset: whole(self.first),
-            y_stride: whole(self.vocabulary),
-            ..self.params([self.rows(), whole(self.count), whole(self.dim)])
-        };
-        match self.stored {
-            Stored::Rows => {
-                rec.dispatch(&kernel::BACKWARD_INPUT, params, [x, weights], [logits], params.grid());
-            }
-            Stored::Columns => {
-                with_bias(rec, &kernel::FORWARD, params, [x, weights], None, logits, params.grid());
-            }
+    pub(super) fn forward(&self, rec: &mut Recorder<'_>, x: View, weights: Weights, logits: View) {
+        let axis = if self.stored == Stored::Rows { 0 } else { 1 };
+        for words in weights.parts(axis) {
+            let params = kernel::Record {
+                y_offset: whole(self.first + words.start),
+                y_stride: whole(self.vocabulary),
+                ..self.params([self.rows(), whole(words.len()), whole(self.dim)])
+            };
+            let floats = weights.floats(rec, axis, &words);
+            Self::multiply(rec, axis, params, [x, floats], logits);
+        }
+    }
+
+    /// Records a product with weights `[n, k]`, or `[k, n]`: `n` is their axis 0 or 1.
+    fn multiply(rec: &mut Recorder<'_>, axis: usize, params: kernel::Record, factors: [View; 2], y: View) {
+        if axis == 0 {
+            let params = kernel::Record { b_stride: params.k, ..params };
+            rec.dispatch(&kernel::BACKWARD_INPUT, params, factors, [y], params.grid());
+        } else {
+            with_bias(rec, &kernel::FORWARD, params, factors, None, y, params.grid());
         }
     }
 
     /// Records the gradient of `x` from that of the logits.
-    pub(super) fn backward_input(&self, rec: &mut Recorder<'_>, [d_logits, weights]: [View; 2], dx: View) {
-        let params = kernel::Record {
-            a_offset: whole(self.first),
-            a_stride: whole(self.vocabulary),
-            ..self.params([self.rows(), whole(self.dim), whole(self.count)])
-        };
-        match self.stored {
-            Stored::Rows => {
-                with_bias(rec, &kernel::FORWARD, params, [d_logits, weights], None, dx, params.grid());
-            }
-            Stored::Columns => {
-                rec.dispatch(&kernel::BACKWARD_INPUT, params, [d_logits, weights], [dx], params.grid());
-            }
+    pub(super) fn backward_input(&self, rec: &mut Recorder<'_>, d_logits: View, weights: Weights, dx: View) {
+        let axis = if self.stored == Stored::Rows { 1 } else { 0 };
+        for numbers in weights.parts(axis) {
+            let params = kernel::Record {
+                a_offset: whole(self.first),
+                a_stride: whole(self.vocabulary),
+                y_offset: whole(numbers.start),
+                y_stride: whole(self.dim),
+                ..self.params([self.rows(), whole(numbers.len()), whole(self.count)])
+            };
+            let floats = weights.floats(rec, axis, &numbers);
+            Self::multiply(rec, axis, params, [d_logits, floats], dx);
         }
     }
 

@@ -7,7 +7,7 @@
 
 // Files: one for each layer or group of similar layers: shapes, parameters, recording, ONNX. `table.rs`: `LAYERS`, the one table;
 // `configured.rs`: what every layer can have beside its own settings; `builders.rs`, `values.rs`, `axes.rs`: settings of several layers;
-// `gradient_sums.rs`, `linear.rs`, `logits.rs`, `lora.rs`, `windows.rs`: recordings of several layers; `recurrent_onnx.rs`: recurrent layers as ONNX.
+// `gradient_sums.rs`, `linear.rs`, `logits.rs`, `lora.rs`, `packed.rs`, `windows.rs`: recordings of several layers; `recurrent_onnx.rs`: recurrent layers as ONNX.
 
 mod activation;
 mod attention;
@@ -41,6 +41,7 @@ mod multi_head_attention;
 mod noise;
 mod normalization;
 mod one_dimensional;
+mod packed;
 mod pooling;
 mod positions;
 mod prelu;
@@ -69,6 +70,7 @@ use serde_json::Value;
 
 use crate::kernels::activation_functions::Function;
 use crate::onnx::Form;
+use crate::packed::BlockAxis;
 use crate::plan::Recorder;
 use crate::reading;
 use crate::shape::Shape;
@@ -214,6 +216,12 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// The layer with factors of low rank beside its kernels, or without; `None` if it can have none.
     #[doc(hidden)]
     fn with_lora(&self, _lora: Option<Lora>) -> Option<Arc<dyn Layer>> {
+        None
+    }
+
+    /// Axis along which blocks of a parameter lie if it is kept packed while it is frozen; `None` if the layer reads floats alone.
+    #[doc(hidden)]
+    fn block_axis(&self, _parameter: &str) -> Option<BlockAxis> {
         None
     }
 

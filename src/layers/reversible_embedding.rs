@@ -15,6 +15,7 @@ use crate::kernels::activation_functions::{Activation as Named, Function, Functi
 use crate::kernels::dense as kernel;
 use crate::names;
 use crate::onnx::{Attribute, Form, Order};
+use crate::packed::BlockAxis;
 use crate::plan::Recorder;
 use crate::shape::{Shape, elements};
 
@@ -144,8 +145,8 @@ impl ReversibleEmbedding {
         let (x, y, capping) = (rec.input(0), rec.output(), self.capping());
         let logits = if capping.is_some() { rec.scratch("logits", y.len) } else { y };
         for (name, product) in self.products(rec) {
-            let weights = rec.parameter(name);
-            product.forward(rec, [x, weights], logits);
+            let weights = product.weights(rec, name);
+            product.forward(rec, x, weights, logits);
         }
         if let Some([divided, bounded, multiplied]) = capping {
             let [parts, bounds] = ["divided", "bounded"].map(|what| rec.scratch(what, y.len));
@@ -170,8 +171,8 @@ impl ReversibleEmbedding {
             });
             // Several parts of a table are several uses of the input, which are added.
             if let Some(dx) = rec.input_gradient(0) {
-                let weights = rec.parameter(name);
-                product.backward_input(rec, [d_logits, weights], dx);
+                let weights = product.weights(rec, name);
+                product.backward_input(rec, d_logits, weights, dx);
             }
         }
     }
@@ -217,6 +218,10 @@ impl Layer for ReversibleEmbedding {
 
     fn masking(&self) -> MaskUse {
         if self.reverse { MaskUse::Drops } else { self.embedding().masking() }
+    }
+
+    fn block_axis(&self, parameter: &str) -> Option<BlockAxis> {
+        if parameter == REVERSE { Some(BlockAxis::First) } else { self.embedding().block_axis(parameter) }
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {

@@ -7,7 +7,7 @@ use litemap::LiteMap;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{GraphNode, Input, Model, NamedLayer, OutputMask, Weights};
+use super::{GraphNode, Input, Model, NamedLayer, OutputMask, Weights, packing};
 use crate::error::{Error, Result};
 use crate::layers::{Built, ComputeMask, Concatenate, Configured, MaskUse, Maximum, Minimum, Parameter};
 use crate::plan::{InputMask, Layout};
@@ -157,9 +157,9 @@ impl ModelBuilder {
     }
 
     pub(super) fn shared_layer(&mut self, name: Option<&str>, layer: Configured) -> LayerRef {
-        let Configured { layer, is_trainable, regularizers } = layer;
+        let Configured { layer, is_trainable, regularizers, packed } = layer;
         let name = name.map_or_else(|| self.unique(&snake(layer.kind())), str::to_owned);
-        self.layers.push(NamedLayer { name, layer, is_trainable, regularizers });
+        self.layers.push(NamedLayer { name, layer, is_trainable, regularizers, packed });
         self.uses.push(0);
         LayerRef(self.layers.len() - 1)
     }
@@ -489,6 +489,7 @@ impl Model {
         let inputs: Vec<Shape> = node.inputs.iter().map(|tensor| self.shapes[*tensor].clone()).collect();
         let checked = node.layer(&self.layers).build(&inputs).and_then(|built| {
             named.regularizers.check(&built)?;
+            packing::check(named, &built)?;
             Ok(built)
         });
         let built = checked.map_err(|problem| {
@@ -554,7 +555,8 @@ impl Model {
         }
         for (named, built) in self.layers_in_use(built) {
             for parameter in built.parameters.iter().filter(|it| !named.trains(it.name)) {
-                layout.add_frozen(parameter_name(named, parameter), parameter.shape.clone())?;
+                let packing = named.packing(parameter.name);
+                layout.add_frozen(parameter_name(named, parameter), parameter.shape.clone(), packing)?;
             }
         }
         for (named, built) in self.layers_in_use(built) {
@@ -578,7 +580,7 @@ impl Model {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             rng.set_stream(stream);
             let values = &mut weights.parameters[placed.segment as usize][placed.range()];
-            parameter.initializer.fill(&parameter.shape, &mut rng, values);
+            packing::fill(placed, values, |floats| parameter.initializer.fill(&parameter.shape, &mut rng, floats))?;
         }
         let statistics = self.layers_in_use(built).flat_map(|(_, built)| &built.statistics);
         for (placed, statistic) in self.layout.statistics.iter().zip(statistics) {

@@ -1,6 +1,6 @@
 //! A model as data: the form in a model file and in TOML.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use crate::layers::table::KINDS;
 use crate::layers::{Configured, Entry, LAYERS, Layer, Regularizer, Regularizers, to_config};
 use crate::misread::{self, Misread};
 use crate::names;
+use crate::packed::PackedFormat;
 use crate::reading::{self, ReadReason};
 use crate::shape::Shape;
 use crate::shown;
@@ -81,6 +82,9 @@ pub struct LayerConfig {
     /// Whether training may change it; by default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainable: Option<bool>,
+    /// Formats of frozen parameters that are kept packed, by their names: `{ kernel = "q8_0" }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub packed: BTreeMap<String, PackedFormat>,
     /// The layer's own settings.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
@@ -216,7 +220,8 @@ impl LayerConfig {
             read.into_iter().for_each(|regularizer| regularizers.set(key.clone(), regularizer));
         }
         let layer = plain.read_plain(own)?;
-        Ok(Configured { is_trainable: self.trainable != Some(false), regularizers, ..Configured::new(layer) })
+        let (is_trainable, packed) = (self.trainable != Some(false), self.packed.clone());
+        Ok(Configured { is_trainable, regularizers, packed, ..Configured::new(layer) })
     }
 
     fn read_plain(&self, own: &[Entry]) -> Result<Arc<dyn Layer>, Misread> {
@@ -302,6 +307,7 @@ impl ConfigReader {
         if let Some(name) = &config.reuse {
             let other = config.kind.as_ref().map(|_| "type").or(config.name.as_ref().map(|_| "name"));
             let other = other.or(config.trainable.map(|_| "trainable"));
+            let other = other.or((!config.packed.is_empty()).then_some("packed"));
             let mut settings = config.settings.keys().map(String::as_str).filter(|key| *key != REVERSE);
             if let Some(key) = other.or(settings.next()) {
                 return Err(Error::model(
@@ -360,7 +366,8 @@ impl Model {
             settings.extend(named.regularizers.iter().map(|(key, it)| (key.to_owned(), to_config(&it))));
             let (name, kind) = (Some(named.name.clone()), Some(named.layer.kind().to_owned()));
             let trainable = (!named.is_trainable).then_some(false);
-            LayerConfig { name, kind, inputs, settings, trainable, reuse: None }
+            let packed = named.packed.clone();
+            LayerConfig { name, kind, inputs, settings, trainable, packed, reuse: None }
         });
         ModelConfig {
             input: None,

@@ -24,7 +24,8 @@ impl Model {
     /// The file computes what the model gives at inference: `onnxruntime` and others run it on batches of any number of rows, of
     /// 32-bit floats, `[batch, ...]` with channels last, as the model takes them; indices for an `Embedding` are floats, too.
     /// Where the loss takes logits, its outputs are logits. Layers that only training has are left out, and a layer that
-    /// is used twice has its weights in the file once, and low-rank factors are merged into their kernels. The metadata hold the names of classes (`class_names`), how the rows
+    /// is used twice has its weights in the file once, low-rank factors are merged into their kernels, and packed
+    /// weights are floats. The metadata hold the names of classes (`class_names`), how the rows
     /// were read (`preprocessing`), what makes probabilities of each output (`activations`), and all that the model file
     /// knows of the data (`manyhands.schema`).
     ///
@@ -41,7 +42,7 @@ impl Model {
                 "ONNX is read by onnxruntime, OpenVINO, TensorRT and browsers",
             ));
         }
-        let model = self.without_lora()?;
+        let model = self.plain()?;
         model.with_onnx(|ready| files::write(path, FileKind::Onnx, |out| ready.write(out, |name| model.tensor(name))))
     }
 
@@ -50,7 +51,7 @@ impl Model {
     /// # Errors
     /// As `export` has them.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        let model = self.without_lora()?;
+        let model = self.plain()?;
         model.with_onnx(|ready| {
             let mut bytes = Vec::new();
             let written = ready.write(&mut bytes, |name| model.tensor(name));

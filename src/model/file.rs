@@ -2,6 +2,7 @@
 //!
 //! A file does not depend on adapters. Tensors are named `layer/tensor`; the architecture is stored in the metadata.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
@@ -13,6 +14,7 @@ use super::evaluation::EvaluationRead;
 use super::{BEST, Model, ModelConfig, OPTIMIZER, Own, Weights};
 use crate::error::{Error, Result};
 use crate::files::{self, FileKind};
+use crate::packed::{BLOCK, PackedTensor, Packing};
 use crate::plan::{Layout, PlacedTensor};
 use crate::schema::Schema;
 
@@ -32,6 +34,26 @@ pub(crate) struct Entered<'a> {
     pub(crate) name: String,
     pub(crate) shape: &'a [usize],
     pub(crate) values: &'a [f32],
+    /// Form of its blocks, whose words the values are then.
+    pub(crate) packing: Option<Packing>,
+}
+
+impl Entered<'_> {
+    /// Its type in the file, its shape there, and its bytes: a packed tensor is the bytes of each line.
+    fn in_file(&self) -> (Dtype, Cow<'_, [usize]>, usize) {
+        let Some(packing) = self.packing else {
+            return (Dtype::F32, Cow::Borrowed(self.shape), size_of_val(self.values));
+        };
+        let shape = packed_shape(packing, self.shape);
+        let bytes = shape.iter().product();
+        (Dtype::U8, Cow::Owned(shape), bytes)
+    }
+}
+
+/// Shape of a packed tensor in a file: lines, and bytes of a line.
+fn packed_shape(packing: Packing, shape: &[usize]) -> Vec<usize> {
+    let [lines, line_len] = packing.lines(shape);
+    vec![lines, line_len / BLOCK * packing.format.block_bytes()]
 }
 
 /// Parameters and statistics for a file, with a prefix before their names.
@@ -40,6 +62,7 @@ pub(crate) fn entered<'a>(layout: &'a Layout, weights: &'a Weights, prefix: &str
         name: format!("{prefix}{}", placed.name),
         shape: &placed.shape,
         values: &values[placed.range()],
+        packing: placed.packing,
     };
     let parameters = layout.parameters.iter();
     let parameters = parameters.map(|placed| entered(placed, &weights.parameters[placed.segment as usize]));
@@ -69,8 +92,9 @@ impl Serialize for FileHeader<'_> {
         map.serialize_entry("__metadata__", self.metadata)?;
         let mut begin = 0;
         for tensor in self.tensors {
-            let end = begin + size_of_val(tensor.values);
-            let place = TensorPlace { dtype: Dtype::F32, shape: tensor.shape, data_offsets: (begin, end) };
+            let (dtype, shape, bytes) = tensor.in_file();
+            let end = begin + bytes;
+            let place = TensorPlace { dtype, shape: &shape, data_offsets: (begin, end) };
             map.serialize_entry(&tensor.name, &place)?;
             begin = end;
         }
@@ -87,12 +111,12 @@ const BEGIN: u64 = 4096;
 /// Values that are turned into bytes at once.
 const CHUNK: usize = 1 << 16;
 
-/// Writes a safetensors file tensor by tensor, in the order of their names: only the header is kept in memory.
+/// Writes a safetensors file tensor by tensor, floats first, in the order of their names: only the header is kept in memory.
 ///
 /// # Errors
 /// If the header is too long for readers, or `out` does not take it.
 pub(crate) fn write_tensors(out: impl Write, mut tensors: Vec<Entered<'_>>, metadata: &Metadata) -> io::Result<()> {
-    tensors.sort_by(|one, other| one.name.cmp(&other.name));
+    tensors.sort_by(|one, other| (one.packing.is_some(), &one.name).cmp(&(other.packing.is_some(), &other.name)));
     let mut header = serde_json::to_vec(&FileHeader { metadata, tensors: &tensors })?;
     header.resize(header.len().next_multiple_of(ALIGNMENT), b' ');
     if header.len() > MOST_HEADER_BYTES {
@@ -101,11 +125,18 @@ pub(crate) fn write_tensors(out: impl Write, mut tensors: Vec<Entered<'_>>, meta
     let mut out = BufWriter::new(out);
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(&header)?;
-    for values in tensors.iter().flat_map(|tensor| tensor.values.chunks(CHUNK)) {
-        if cfg!(target_endian = "little") {
-            out.write_all(bytemuck::cast_slice(values))?;
-        } else {
-            out.write_all(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())?;
+    for tensor in &tensors {
+        let (.., mut left) = tensor.in_file();
+        for values in tensor.values.chunks(CHUNK) {
+            let bytes: Cow<'_, [u8]> = if cfg!(target_endian = "little") {
+                Cow::Borrowed(bytemuck::cast_slice(values))
+            } else {
+                Cow::Owned(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+            };
+            // The last word of packed blocks may not be full.
+            let bytes = &bytes[..bytes.len().min(left)];
+            out.write_all(bytes)?;
+            left -= bytes.len();
         }
     }
     out.flush()
@@ -296,9 +327,19 @@ impl<'a> FileReader<'a> {
             Error::checkpoint(format!("`{}`, tensor `{name}`,", self.name), problem, help)
         };
         let tensor = self.tensors.tensor(name).map_err(|_| refuse("is missing".into()))?;
-        if tensor.dtype() != Dtype::F32 || tensor.shape() != placed.shape {
+        let (needed, needed_shape) = match placed.packing {
+            None => (Dtype::F32, placed.shape.clone()),
+            Some(packing) => (Dtype::U8, packed_shape(packing, &placed.shape)),
+        };
+        if tensor.dtype() != needed || tensor.shape() != needed_shape {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
-            return Err(refuse(format!("needs F32 of shape {:?}, but is {dtype:?} of shape {shape:?}", placed.shape)));
+            let needed = format!("needs {needed:?} of shape {needed_shape:?}");
+            return Err(refuse(format!("{needed}, but is {dtype:?} of shape {shape:?}")));
+        }
+        if let Some(packing) = placed.packing {
+            let read = PackedTensor::new(packing.format, packing.lines(&placed.shape), tensor.data().to_vec());
+            read.map_err(|error| refuse(error.problem().to_owned()))?.put_words(values);
+            return Ok(());
         }
         for (value, bytes) in values.iter_mut().zip(tensor.data().as_chunks::<4>().0) {
             *value = f32::from_le_bytes(*bytes);
@@ -335,7 +376,7 @@ mod tests {
     #[test]
     fn files_are_those_of_the_safetensors_crate() {
         let (a, b) = ([1.0_f32, -0.5, f32::MAX], [2.0_f32]);
-        let tensor = |name: &str, shape, values| Entered { name: name.into(), shape, values };
+        let tensor = |name: &str, shape, values| Entered { name: name.into(), shape, values, packing: None };
         let metadata = Metadata::from([(MODEL_KEY, "{\"x\": \"ö\"}".to_owned())]);
         let mut bytes = Vec::new();
         write_tensors(&mut bytes, vec![tensor("z/b", &[1], &b), tensor("a/\"k", &[3, 1], &a)], &metadata).unwrap();

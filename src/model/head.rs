@@ -1,5 +1,7 @@
 //! The first layers of a model with other layers behind them, for a new task.
 
+use std::collections::HashSet;
+
 use super::config::names_help;
 use super::{LayerConfig, Model, ModelConfig};
 use crate::error::{Error, Result};
@@ -45,12 +47,8 @@ impl Model {
         let mut config = ModelConfig { outputs: outputs.to_vec(), ..trunk.config() };
         config.layers.extend_from_slice(layers);
         let mut model = config.build(seed)?;
-        for (name, _, values) in trunk.tensors() {
-            // A layer that no output needs any more is left out.
-            if let Some(places) = model.tensor_mut(name) {
-                places.copy_from_slice(values);
-            }
-        }
+        // A layer that no output needs any more is left out.
+        model.take_over(&trunk, &HashSet::new())?;
         (model.schema, model.evaluation) = (Schema::default(), None);
         Ok(model)
     }

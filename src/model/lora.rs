@@ -1,11 +1,11 @@
 //! Trainable factors of low rank beside frozen kernels: adds them to a model, and merges them into its kernels.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::HashSet;
 
-use super::Model;
+use super::{Model, NamedLayer};
 use crate::error::{Error, Result};
-use crate::layers::{Layer, Lora};
+use crate::layers::Lora;
 
 impl Model {
     /// Freezes the kernels of layers, with trainable factors of low rank beside them, as Keras' `layer.enable_lora`.
@@ -42,12 +42,13 @@ impl Model {
             })?;
             changed.push((idx, layer));
         }
-        self.replace(changed, seed)
+        let change = |layers: &mut [NamedLayer]| changed.into_iter().for_each(|(idx, layer)| layers[idx].layer = layer);
+        self.change_layers(seed, &HashSet::new(), change)
     }
 
     /// Adds the products of low-rank factors to their kernels, which may then be trained again, and removes the factors.
     ///
-    /// The model computes the same as before, up to rounding; sums are in f64. Keras merges whenever it saves weights; files of
+    /// The model computes the same as before, up to rounding; sums are in f64. A packed kernel is floats afterwards. Keras merges whenever it saves weights; files of
     /// this crate keep the factors, so that training goes on from them.
     ///
     /// # Errors
@@ -58,10 +59,10 @@ impl Model {
         for (idx, named) in self.layers.iter().enumerate() {
             let low_ranks = named.layer.low_ranks();
             for it in &low_ranks {
-                let tensor = |name: &str| self.tensor(&format!("{}/{name}", named.name));
+                let name_of = |name: &str| format!("{}/{name}", named.name);
+                let [a, b] = [it.a, it.b].map(|name| self.tensor(&name_of(name)));
                 // A layer that no output needs has no weights.
-                let [Some(kernel), Some(a), Some(b)] = [it.kernel, it.a, it.b].map(tensor) else { continue };
-                let mut kernel = kernel.to_vec();
+                let (Some(mut kernel), Some(a), Some(b)) = (self.floats(&name_of(it.kernel))?, a, b) else { continue };
                 it.merge(&mut kernel, a, b);
                 merged.push((format!("{}/{}", named.name, it.kernel), kernel));
             }
@@ -69,7 +70,16 @@ impl Model {
                 changed.extend(named.layer.with_lora(None).map(|layer| (idx, layer)));
             }
         }
-        self.replace(changed, 0)?;
+        let skipped = merged.iter().map(|(name, _)| name.as_str()).collect();
+        let change = |layers: &mut [NamedLayer]| {
+            for (idx, layer) in changed {
+                for it in layers[idx].layer.low_ranks() {
+                    layers[idx].packed.remove(it.kernel);
+                }
+                layers[idx].layer = layer;
+            }
+        };
+        self.change_layers(0, &skipped, change)?;
         for (name, values) in merged {
             if let Some(places) = self.tensor_mut(&name) {
                 places.copy_from_slice(&values);
@@ -78,31 +88,15 @@ impl Model {
         Ok(())
     }
 
-    /// The model with its low-rank factors merged; itself if it has none.
-    pub(super) fn without_lora(&self) -> Result<Cow<'_, Self>> {
-        if self.layers.iter().all(|named| named.layer.low_ranks().is_empty()) {
+    /// The model with its low-rank factors merged and all weights as floats; itself if it has neither.
+    pub(super) fn plain(&self) -> Result<Cow<'_, Self>> {
+        if self.layers.iter().all(|named| named.layer.low_ranks().is_empty()) && !self.has_packed() {
             return Ok(Cow::Borrowed(self));
         }
-        let mut merged = self.clone();
-        merged.merge_lora()?;
-        Ok(Cow::Owned(merged))
-    }
-
-    /// Puts other layers in the places of some. Tensors of the same name keep their values; others are filled from the seed.
-    fn replace(&mut self, layers: Vec<(usize, Arc<dyn Layer>)>, seed: u64) -> Result<()> {
-        let weights = std::mem::take(&mut self.weights);
-        let mut new = self.clone();
-        self.weights = weights;
-        for (idx, layer) in layers {
-            new.layers[idx].layer = layer;
-        }
-        new.rebuild(seed)?;
-        for (name, _, values) in self.tensors() {
-            if let Some(places) = new.tensor_mut(name) {
-                places.copy_from_slice(values);
-            }
-        }
-        *self = new;
-        Ok(())
+        let mut plain = self.clone();
+        plain.merge_lora()?;
+        let unpack = |layers: &mut [NamedLayer]| layers.iter_mut().for_each(|layer| layer.packed.clear());
+        plain.change_layers(0, &HashSet::new(), unpack)?;
+        Ok(Cow::Owned(plain))
     }
 }

@@ -6,8 +6,8 @@
 // Files: `build.rs`: graph, shapes, initial weights; `needed.rs`: layers that outputs need; `trainable.rs`: layers that training may
 // change; `objective.rs`: losses and metrics a model is trained for; `compile.rs`: model to plan; `part.rs`: the passes of all nodes or
 // of a stage; `stages.rs`: a plan for each stage. As files: `config.rs` (TOML, JSON), `file.rs` (safetensors), `evaluation.rs` (losses
-// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them), `lora.rs` (trainable factors beside frozen kernels). `summary.rs`: a
-// table.
+// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them), `lora.rs` (trainable factors beside frozen kernels),
+// `packed.rs` and `packing.rs` (frozen kernels in few bits). `summary.rs`: a table.
 
 mod build;
 pub(crate) mod compile;
@@ -20,6 +20,8 @@ mod lora;
 mod needed;
 pub(crate) mod objective;
 mod own;
+mod packed;
+mod packing;
 mod part;
 pub(crate) mod stages;
 mod summary;
@@ -28,11 +30,12 @@ mod trainable;
 pub(crate) use build::{BEST, OPTIMIZER};
 pub(crate) use compile::{CLIP_CONTROL, PENALTIES};
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::layers::{Layer, Regularizers};
 use crate::losses::Loss;
+use crate::packed::{PackedFormat, Packing};
 use crate::plan::{InputMask, Layout, PlacedTensor, PositionMask};
 use crate::schema::Schema;
 use crate::shape::Shape;
@@ -66,12 +69,20 @@ pub(crate) struct NamedLayer {
     pub is_trainable: bool,
     /// Penalties of its parameters and outputs.
     pub regularizers: Regularizers,
+    /// Formats of parameters that are kept packed, by their names within the layer.
+    pub packed: BTreeMap<String, PackedFormat>,
 }
 
 impl NamedLayer {
     /// Whether the layer itself keeps one of its parameters as it is, such as a kernel beside which factors are trained.
     pub(crate) fn freezes(&self, parameter: &str) -> bool {
         self.layer.low_ranks().iter().any(|it| it.freezes(parameter))
+    }
+
+    /// Form of a parameter's blocks, if the layer keeps it packed.
+    pub(crate) fn packing(&self, parameter: &str) -> Option<Packing> {
+        let (format, axis) = (*self.packed.get(parameter)?, self.layer.block_axis(parameter)?);
+        Some(Packing { format, axis })
     }
 
     /// Whether training may change one of its parameters.
@@ -102,13 +113,32 @@ impl GraphNode {
     }
 }
 
-/// Weights and moving statistics, flat, in the order of [`Model::tensors`].
-#[derive(Debug, Default, PartialEq)]
+/// Weights and moving statistics, flat, in the order of the layout. They are equal if their bits are.
+#[derive(Debug, Default)]
 pub struct Weights {
-    /// Parameters by segment: trainable ones, then those of frozen layers.
+    /// Parameters by segment: trainable ones, then those of frozen layers. A packed parameter has words of 32 bits in the place of
+    /// floats: such words may look like NaN.
     pub parameters: Vec<Vec<f32>>,
     /// Moving statistics.
     pub statistics: Vec<f32>,
+}
+
+impl Weights {
+    /// Floats of a parameter, or words of its blocks.
+    pub(crate) fn stored(&self, placed: &PlacedTensor) -> &[f32] {
+        &self.parameters[placed.segment as usize][placed.range()]
+    }
+}
+
+impl PartialEq for Weights {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Vec<f32>, &Vec<f32>)| {
+            bytemuck::cast_slice::<f32, u32>(one) == bytemuck::cast_slice::<f32, u32>(other)
+        };
+        self.parameters.len() == other.parameters.len()
+            && self.parameters.iter().zip(&other.parameters).all(same)
+            && same((&self.statistics, &other.statistics))
+    }
 }
 
 impl Clone for Weights {
@@ -190,31 +220,32 @@ impl Model {
         &self.layout
     }
 
-    /// The values of a parameter or statistic by its name, `layer/tensor`.
+    /// The values of a parameter or statistic by its name, `layer/tensor`; `None` for a parameter that is
+    /// [packed](Self::packed).
     pub fn tensor(&self, name: &str) -> Option<&[f32]> {
         if let Some(idx) = self.layout.parameter(name) {
             let placed = &self.layout.parameters[idx];
-            return Some(&self.weights.parameters[placed.segment as usize][placed.range()]);
+            return placed.packing.is_none().then(|| self.weights.stored(placed));
         }
         let placed = &self.layout.statistics[self.layout.statistic(name)?];
         Some(&self.weights.statistics[placed.range()])
     }
 
-    /// The values of a parameter or statistic by its name, to be changed.
+    /// The values of a parameter or statistic by its name, to be changed; `None` for a parameter that is packed.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [f32]> {
         if let Some(idx) = self.layout.parameter(name) {
             let placed = &self.layout.parameters[idx];
-            return Some(&mut self.weights.parameters[placed.segment as usize][placed.range()]);
+            let values = &mut self.weights.parameters[placed.segment as usize];
+            return placed.packing.is_none().then(|| &mut values[placed.range()]);
         }
         let placed = &self.layout.statistics[self.layout.statistic(name)?];
         Some(&mut self.weights.statistics[placed.range()])
     }
 
-    /// Name, shape and values of each tensor: parameters, then moving statistics.
+    /// Name, shape and values of each tensor: parameters that are not packed, then moving statistics.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
-        let parameters = self.layout.parameters.iter();
-        let parameters =
-            parameters.map(|placed| (placed, &self.weights.parameters[placed.segment as usize][placed.range()]));
+        let parameters = self.layout.parameters.iter().filter(|placed| placed.packing.is_none());
+        let parameters = parameters.map(|placed| (placed, self.weights.stored(placed)));
         let statistics = self.layout.statistics.iter().map(|placed| (placed, &self.weights.statistics[placed.range()]));
         parameters.chain(statistics).map(|(placed, values)| (placed.name.as_str(), placed.shape.as_slice(), values))
     }

@@ -192,13 +192,13 @@ impl Model {
             let used = self.owners(tensors).filter_map(|(layer_idx, placed)| Some((place[layer_idx]?, placed.clone())));
             let mut used: Vec<(usize, PlacedTensor)> = used.collect();
             used.sort_by_key(|(position, _)| *position);
-            used.into_iter().map(|(_, placed)| (placed.name, placed.shape))
+            used.into_iter().map(|(_, placed)| placed)
         };
         let mut layout = Layout::default();
         let (trainable, frozen) = self.layout.parameters.split_at(self.layout.trainable().len());
-        in_order(trainable).try_for_each(|(name, shape)| layout.add_parameter(name, shape))?;
-        in_order(frozen).try_for_each(|(name, shape)| layout.add_frozen(name, shape))?;
-        in_order(&self.layout.statistics).try_for_each(|(name, shape)| layout.add_statistic(name, shape))?;
+        in_order(trainable).try_for_each(|it| layout.add_parameter(it.name, it.shape))?;
+        in_order(frozen).try_for_each(|it| layout.add_frozen(it.name, it.shape, it.packing))?;
+        in_order(&self.layout.statistics).try_for_each(|it| layout.add_statistic(it.name, it.shape))?;
         Ok(layout)
     }
 }

@@ -36,7 +36,7 @@ impl Model {
     /// Lets training change layers again.
     ///
     /// # Errors
-    /// If the model has no layer of such a name. Then nothing has changed.
+    /// If the model has no layer of such a name, or one keeps weights [packed](Self::pack). Then nothing has changed.
     pub fn unfreeze<'a>(&mut self, layers: impl IntoIterator<Item = &'a str>) -> Result<()> {
         let layers: Vec<&str> = layers.into_iter().collect();
         self.check_names(&layers)?;
@@ -47,7 +47,7 @@ impl Model {
     /// Freezes all layers but these, which training may change.
     ///
     /// # Errors
-    /// If the model has no layer of such a name. Then nothing has changed.
+    /// If the model has no layer of such a name, or one keeps weights [packed](Self::pack). Then nothing has changed.
     pub fn freeze_all_but<'a>(&mut self, layers: impl IntoIterator<Item = &'a str>) -> Result<()> {
         let layers: Vec<&str> = layers.into_iter().collect();
         self.check_names(&layers)?;
@@ -57,7 +57,7 @@ impl Model {
     /// Lets training change all layers again.
     ///
     /// # Errors
-    /// If memory does not suffice.
+    /// If memory does not suffice, or a layer keeps weights [packed](Self::pack).
     pub fn unfreeze_all(&mut self) -> Result<()> {
         self.set(|_, _| true)
     }
@@ -101,19 +101,27 @@ impl Model {
         let is_frozen = |(layer_idx, placed): &&(usize, &PlacedTensor)| {
             !is_trainable[*layer_idx] || self.layers[*layer_idx].freezes(placed.parameter())
         };
+        if let Some((idx, placed)) = parameters.iter().find(|it| it.1.packing.is_some() && !is_frozen(it)) {
+            return Err(Error::model(
+                Self::who(*idx, &self.layers[*idx]),
+                format!("needs `{}` as floats to be trained, but keeps it packed", placed.parameter()),
+                "`Model::unpack` makes floats of it",
+            ));
+        }
         for (_, placed) in parameters.iter().filter(|it| !is_frozen(it)) {
             layout.add_parameter(placed.name.clone(), placed.shape.clone())?;
         }
         for (_, placed) in parameters.iter().filter(is_frozen) {
-            layout.add_frozen(placed.name.clone(), placed.shape.clone())?;
+            layout.add_frozen(placed.name.clone(), placed.shape.clone(), placed.packing)?;
         }
         for placed in &self.layout.statistics {
             layout.add_statistic(placed.name.clone(), placed.shape.clone())?;
         }
         let mut weights = zero_weights(&layout)?;
         for placed in &layout.parameters {
+            let Some(idx) = self.layout.parameter(&placed.name) else { continue };
             let values = &mut weights.parameters[placed.segment as usize][placed.range()];
-            values.copy_from_slice(self.tensor(&placed.name).unwrap_or_default());
+            values.copy_from_slice(self.weights.stored(&self.layout.parameters[idx]));
         }
         weights.statistics.clone_from(&self.weights.statistics);
         self.layers.iter_mut().zip(is_trainable).for_each(|(named, is_trainable)| named.is_trainable = is_trainable);

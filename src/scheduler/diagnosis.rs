@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::data::Batch;
 use crate::error::{Error, Result};
-use crate::plan::{Command, Layout, Pass, Places, Plan, Scalars};
+use crate::plan::{Command, Layout, Pass, PlacedTensor, Places, Plan, Scalars};
 use manyhands_engine::adapters::cpu::Interpreter;
 
 use super::state::State;
@@ -50,8 +50,8 @@ fn first_non_finite(plan: &Arc<Plan>, state: &State, part: &Batch, scalars: &Sca
         interpreter.write(role, offset, &data);
     }
     let parameters = &state.training().weights.parameters;
-    if let Some((segment, values)) = (0..).zip(parameters).find(|(_, values)| !are_finite(values)) {
-        return Some(spoilt_parameter(&state.layout, segment, values));
+    if let Some(spoilt) = spoilt_parameter(&state.layout, parameters) {
+        return Some(format!("the parameter `{}`", spoilt.name));
     }
     for (role, data) in shards::feeds(plan, Pass::Train, part) {
         interpreter.write(role, 0, &data);
@@ -67,10 +67,10 @@ fn first_non_finite(plan: &Arc<Plan>, state: &State, part: &Batch, scalars: &Sca
     None
 }
 
-fn spoilt_parameter(layout: &Layout, segment: u32, values: &[f32]) -> String {
-    let in_segment = layout.parameters.iter().filter(|placed| placed.segment == segment);
-    let spoilt = in_segment.into_iter().find(|placed| !are_finite(&values[placed.range()]));
-    format!("the parameter `{}`", spoilt.map_or("?", |placed| placed.name.as_str()))
+/// The first parameter with a value that is not finite. Packed ones have words, of which any may look so.
+fn spoilt_parameter<'a>(layout: &'a Layout, segments: &[Vec<f32>]) -> Option<&'a PlacedTensor> {
+    let mut floats = layout.parameters.iter().filter(|placed| placed.packing.is_none());
+    floats.find(|placed| !are_finite(&segments[placed.segment as usize][placed.range()]))
 }
 
 fn are_finite(values: &[f32]) -> bool {

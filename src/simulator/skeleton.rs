@@ -140,7 +140,12 @@ fn shrink(plan: &mut Plan, idx: usize, segment: u64) {
         Role::Parameters(_) | Role::Gradients(_) | Role::State(..) => Length { per_row: 0, fixed: segment },
         Role::Input(_) | Role::Target(_) | Role::SampleWeight(_) | Role::Output(_) => Length::per_row(1),
         Role::Report(_) => Length::per_row(2),
-        Role::Statistics | Role::Activation | Role::Control | Role::Received(_) | Role::ReceivedGradient(_) => return,
+        Role::Statistics
+        | Role::Activation
+        | Role::Unpacked
+        | Role::Control
+        | Role::Received(_)
+        | Role::ReceivedGradient(_) => return,
     };
     plan.buffers[idx].len = len;
 }

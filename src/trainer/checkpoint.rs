@@ -77,6 +77,7 @@ impl Contents<'_> {
                 name: format!("{OPTIMIZER}/{kind}/{}", placed.name),
                 shape: &placed.shape,
                 values: &segments[placed.segment as usize][placed.range()],
+                packing: None,
             }));
         }
         tensors
@@ -88,7 +89,9 @@ impl Contents<'_> {
 
     /// The first tensor with a value that is not finite, if one has. All threads search.
     fn spoilt(&self) -> Option<String> {
-        let tensors = self.tensors();
+        let mut tensors = self.tensors();
+        // The scales of packed blocks were checked when they came.
+        tensors.retain(|tensor| tensor.packing.is_none());
         let first = AtomicUsize::new(usize::MAX);
         let parts = tensors.iter().enumerate();
         let parts = parts.flat_map(|(at, tensor)| tensor.values.chunks(CHECKED).map(move |values| (at, values)));
@@ -280,7 +283,9 @@ impl Checkpoint {
     pub(crate) fn check_finite(&self) -> Result<()> {
         self.model.check_finite()?;
         let TrainingState { weights, optimizer } = &self.state;
-        let mut values = weights.parameters.iter().chain(optimizer.iter().flatten()).flatten();
+        let floats = self.model.layout().parameters.iter().filter(|placed| placed.packing.is_none());
+        let floats = floats.map(|placed| &weights.parameters[placed.segment as usize][placed.range()]);
+        let mut values = floats.chain(optimizer.iter().flatten().map(Vec::as_slice)).flatten();
         if values.all(|value| value.is_finite()) {
             return Ok(());
         }

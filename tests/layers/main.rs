@@ -26,6 +26,7 @@ mod merging;
 mod metrics;
 mod norm_rows;
 mod optimizers;
+mod packed;
 mod random;
 mod reshaping;
 mod rows;

@@ -23,6 +23,7 @@ mod limits;
 mod live;
 mod lone;
 mod on_batch;
+mod packed;
 mod placement;
 mod precision;
 mod predict;

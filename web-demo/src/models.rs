@@ -67,7 +67,7 @@ fn networks(data: LearnedData) -> Networks {
 pub fn choices(task: &LearningTask) -> Result<Vec<ModelChoice>> {
     let choice = |(id, name): &(&'static str, &'static str)| {
         let model = build(task, id, BatchNorm::PerShard, 0)?;
-        let parameters = model.layout().parameters.iter().map(|placed| placed.range().len()).sum();
+        let parameters = model.n_parameters();
         Ok(ModelChoice { id, name, parameters, has_batch_norm: model.has_batch_statistics() })
     };
     networks(task.data).iter().map(choice).collect()

@@ -105,7 +105,7 @@ impl HostBuffers {
         for (buffer, slot) in plan.buffers.iter().zip(&pooled.slots) {
             places.push(slot.unwrap_or_else(|| {
                 // No command uses an activation without a slot.
-                lengths.push(if buffer.role == Role::Activation { Length::fixed(0) } else { buffer.len });
+                lengths.push(if buffer.role.is_pooled() { Length::fixed(0) } else { buffer.len });
                 lengths.len() - 1
             }));
         }
@@ -186,7 +186,7 @@ impl DeviceBuffers {
     pub fn of(plan: &Plan, storage: &Storage, capacity: u32) -> Self {
         let own = |(idx, slot): (usize, &Option<usize>)| {
             let buffer = &plan.buffers[idx];
-            let is_shared = slot.is_some() || buffer.role == Role::Activation;
+            let is_shared = slot.is_some() || buffer.role.is_pooled();
             (!is_shared).then(|| of_values(buffer.len.at(capacity)))
         };
         let (uploads, readbacks) = rings(plan, capacity);
@@ -228,7 +228,8 @@ fn rings(plan: &Plan, capacity: u32) -> (Ring, Ring) {
         let moved = plan.buffers.iter().filter(move |buffer| roles(&buffer.role));
         moved.map(|buffer| of_values(buffer.len.at(capacity)))
     };
-    let down = moved(|role| !matches!(role, Role::Activation | Role::Gradients(_) | Role::Report(_) | Role::Output(_)));
+    let down =
+        moved(|role| !role.is_pooled() && !matches!(role, Role::Gradients(_) | Role::Report(_) | Role::Output(_)));
     let up = moved(|role| matches!(role, Role::Report(_) | Role::Output(_) | Role::Control));
     let exchanged = |commands: &Vec<Command>| -> Vec<u64> {
         let views = commands.iter().filter_map(|command| match command {

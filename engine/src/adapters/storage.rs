@@ -20,21 +20,24 @@ pub struct Storage {
 /// First to last use of a buffer, by pass.
 type Life = LiteMap<Pass, RangeInclusive<usize>>;
 
-/// Gives each activation a slot, so that no two in a slot are alive at once in any pass.
+/// Gives each activation a slot, so that no two in a slot are alive at once in any pass. Unpacked parameters have slots of their own:
+/// among activations, whose sizes depend on the rows, each could end up in another slot.
 ///
 /// A buffer is alive from the first to the last command that names it, both included: the buffers of
 /// one dispatch never share a slot. Each buffer, in the order of first use, takes the free slot that
 /// has to grow least for it. Time grows with the buffers, times the number of different lengths.
 pub fn storage(plan: &Plan) -> Storage {
     let lives = lives(plan);
-    let mut slots = vec![None; plan.buffers.len()];
-    let mut places = SlotPlaces::default();
-    for idx in by_first_use(&lives) {
-        if plan.buffers[idx].role == Role::Activation {
-            slots[idx] = places.take(&lives[idx], plan.buffers[idx].len);
+    let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };
+    let order = by_first_use(&lives);
+    for role in [Role::Activation, Role::Unpacked] {
+        let (mut places, first) = (SlotPlaces::default(), storage.lengths.len());
+        for idx in order.iter().copied().filter(|idx| plan.buffers[*idx].role == role) {
+            storage.slots[idx] = places.take(&lives[idx], plan.buffers[idx].len).map(|slot| first + slot);
         }
+        storage.lengths.extend(places.lengths);
     }
-    Storage { slots, lengths: places.lengths }
+    storage
 }
 
 /// The slots while buffers take them in the order of first use.
@@ -190,6 +193,16 @@ mod tests {
     fn passes_share_slots() {
         let passes: &[(Pass, &[u32])] = &[(Pass::Train, &[0, 0]), (Pass::Predict, &[1, 1])];
         assert_eq!(storage(&plan(&activations(&[4, 8]), passes)).slots, [Some(0), Some(0)]);
+    }
+
+    #[test]
+    fn unpacked_parameters_share_the_memory_of_the_largest() {
+        let mut roles = activations(&[10, 20, 10]);
+        roles.extend([300, 500, 400].map(|len| (Role::Unpacked, Length::fixed(len))));
+        let plan = plan(&roles, &[(Pass::Train, &[0, 3, 0, 1, 4, 1, 2, 5]), (Pass::Predict, &[4, 3])]);
+        let storage = storage(&plan);
+        assert_eq!(storage.slots, [Some(0), Some(0), Some(0), Some(1), Some(1), Some(1)]);
+        assert_eq!(storage.lengths, [Length::per_row(20), Length::fixed(500)]);
     }
 
     #[test]

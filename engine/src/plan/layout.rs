@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
+use crate::packed::Packing;
 use crate::shape::elements;
 use crate::shown::thousands;
 use crate::size::F32_BYTES;
@@ -20,12 +21,19 @@ pub struct PlacedTensor {
     pub segment: u32,
     /// First element in the segment; a multiple of [`ALIGN`].
     pub offset: u64,
+    /// Form of its blocks, if it is packed: words of 32 bits then stand in the place of floats.
+    pub packing: Option<Packing>,
 }
 
 impl PlacedTensor {
     /// Number of elements.
     pub fn len(&self) -> usize {
         elements(&self.shape)
+    }
+
+    /// Number of floats, or words of packed blocks, that it takes in its segment.
+    pub fn stored_len(&self) -> usize {
+        self.packing.map_or_else(|| self.len(), |packing| packing.words(&self.shape))
     }
 
     /// Its name within its layer.
@@ -38,11 +46,11 @@ impl PlacedTensor {
         self.len() == 0
     }
 
-    /// The range of elements in its segment.
+    /// The range of its floats or words in its segment.
     #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
     pub fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize;
-        start..start + self.len()
+        start..start + self.stored_len()
     }
 }
 
@@ -81,22 +89,32 @@ impl Layout {
     /// # Errors
     /// If it is larger than one binding can be.
     pub fn add_parameter(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
-        self.place_parameter(name, shape, 0)?;
+        self.place_parameter(name, shape, None, 0)?;
         (self.n_trainable, self.n_trainable_segments) = (self.parameters.len(), self.segments.len());
         Ok(())
     }
 
-    /// Places a parameter of a frozen layer behind the others, in a segment without trainable ones.
+    /// Places a parameter that training leaves as it is behind the others, in a segment without trainable ones: as floats, or in the
+    /// blocks of a packing.
     ///
     /// # Errors
     /// If it is larger than one binding can be.
-    pub fn add_frozen(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
-        self.place_parameter(name, shape, self.n_trainable_segments)
+    pub fn add_frozen(&mut self, name: String, shape: Vec<usize>, packing: Option<Packing>) -> Result<()> {
+        self.place_parameter(name, shape, packing, self.n_trainable_segments)
     }
 
     /// Places a parameter in the last segment, or a new one: not before segment `first`.
-    fn place_parameter(&mut self, name: String, shape: Vec<usize>, first: usize) -> Result<()> {
-        let len = binding_len("parameter", &name, &shape)?;
+    fn place_parameter(
+        &mut self,
+        name: String,
+        shape: Vec<usize>,
+        packing: Option<Packing>,
+        first: usize,
+    ) -> Result<()> {
+        let len = match packing {
+            Some(packing) => binding_len("packed parameter", &name, &[packing.words(&shape)])?,
+            None => binding_len("parameter", &name, &shape)?,
+        };
         let last = self.segments.get(first..).and_then(<[u64]>::last);
         if last.is_none_or(|used| used + padded(len) > MAX_BINDING) {
             self.segments.push(0);
@@ -106,7 +124,7 @@ impl Layout {
         self.segments[segment] += padded(len);
         let segment = u32::try_from(segment).unwrap_or(u32::MAX);
         self.parameters_by_name.insert(name.clone(), self.parameters.len());
-        self.parameters.push(PlacedTensor { name, shape, segment, offset });
+        self.parameters.push(PlacedTensor { name, shape, segment, offset, packing });
         Ok(())
     }
 
@@ -117,7 +135,8 @@ impl Layout {
     pub fn add_statistic(&mut self, name: String, shape: Vec<usize>) -> Result<()> {
         let len = binding_len("statistic", &name, &shape)?;
         self.statistics_by_name.insert(name.clone(), self.statistics.len());
-        self.statistics.push(PlacedTensor { name, shape, segment: 0, offset: self.statistics_len });
+        let (segment, offset, packing) = (0, self.statistics_len, None);
+        self.statistics.push(PlacedTensor { name, shape, segment, offset, packing });
         self.statistics_len += padded(len);
         Ok(())
     }
@@ -189,11 +208,11 @@ fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
 impl PlacedTensor {
     /// Number of elements with those behind it that nothing uses.
     pub fn padded_len(&self) -> u64 {
-        padded(self.len() as u64)
+        padded(self.stored_len() as u64)
     }
 
-    /// Its length as a buffer length.
+    /// Its length as a buffer length, in floats or words.
     pub fn length(&self) -> Length {
-        Length::fixed(self.len())
+        Length::fixed(self.stored_len())
     }
 }

@@ -5,6 +5,7 @@ use litemap::LiteMap;
 use crate::kernels::activation_functions::Function;
 use crate::kernels::product::HALF_FACTORS;
 use crate::kernels::{self, Kernel, halves};
+use crate::packed::Packing;
 use crate::shape::Shape;
 use crate::size::{Grid, Length, Word, length_word};
 
@@ -288,9 +289,37 @@ impl<'a> Recorder<'a> {
         *self.kept.get(&(self.node.idx, what, i)).expect("forward keeps what backward asks for")
     }
 
-    /// A parameter of the layer.
+    /// A parameter of the layer: its floats, or the words of one that is [packed](Self::packing).
     pub fn parameter(&self, name: &str) -> View {
         self.flat_view(self.parameter_idx(name), Role::Parameters)
+    }
+
+    /// Form of a parameter's blocks, if it is packed: only of a layer that allows it.
+    #[doc(hidden)]
+    pub fn packing(&self, name: &str) -> Option<Packing> {
+        self.layout.parameters[self.parameter_idx(name)].packing
+    }
+
+    /// Memory for the floats of a packed parameter, or a part of it, right before the kernel that reads them.
+    #[doc(hidden)]
+    pub fn unpacked(&mut self, what: &str, len: usize) -> View {
+        let name = format!("{}.{what}", self.node.name);
+        self.plan.buffer(name, Role::Unpacked, Length::fixed(len))
+    }
+
+    /// Dispatches of this pass that were recorded since there were `n_commands`.
+    #[doc(hidden)]
+    pub fn dispatches_since(&mut self, n_commands: usize) -> impl Iterator<Item = &mut Dispatch> {
+        self.commands.iter_mut().skip(n_commands).filter_map(|command| match command {
+            Command::Dispatch(dispatch) => Some(dispatch),
+            Command::Exchange(_) => None,
+        })
+    }
+
+    /// Commands of this pass so far.
+    #[doc(hidden)]
+    pub fn n_commands(&self) -> usize {
+        self.commands.len()
     }
 
     /// Place of a parameter's gradient. Each use of a shared layer gets its own place, and all are added.
@@ -299,7 +328,7 @@ impl<'a> Recorder<'a> {
     pub fn parameter_gradient(&mut self, name: &str) -> View {
         let idx = self.parameter_idx(name);
         if !self.layout.is_trainable(idx) {
-            let len = self.layout.parameters[idx].length();
+            let len = Length::fixed(self.layout.parameters[idx].len());
             return self.scratch(&format!("{name}_unread"), len);
         }
         let len = self.layout.parameters[idx].length();

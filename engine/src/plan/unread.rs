@@ -1,11 +1,11 @@
 //! Commands whose results nobody reads: they are no part of a finished pass.
 
-use super::{Command, Plan, Role};
+use super::{Command, Plan};
 
 /// Drops the dispatches of a pass that write nothing but activations which no later command reads, and exchanges of such
 /// activations: the parameters' gradients of frozen layers, and what only these need.
 pub(super) fn drop_unread(plan: &Plan, commands: &mut Vec<Command>) {
-    let mut is_read: Vec<bool> = plan.buffers.iter().map(|buffer| buffer.role != Role::Activation).collect();
+    let mut is_read: Vec<bool> = plan.buffers.iter().map(|buffer| !buffer.role.is_pooled()).collect();
     let mut keeps: Vec<bool> = commands.iter().rev().map(|command| is_needed(command, &mut is_read)).collect();
     keeps.reverse();
     let mut keeps = keeps.into_iter();

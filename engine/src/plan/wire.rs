@@ -285,7 +285,7 @@ enums! {
     Role {
         0 => Input(idx), 1 => Target(idx), 2 => SampleWeight(idx), 3 => Parameters(segment), 4 => Gradients(segment),
         5 => Statistics, 6 => State(kind, segment), 7 => Report(idx), 8 => Output(idx), 9 => Activation, 10 => Control,
-        11 => Received(tensor), 12 => ReceivedGradient(tensor),
+        11 => Received(tensor), 12 => ReceivedGradient(tensor), 13 => Unpacked,
     }
     Grid { 0 => Elements(count), 1 => Items(count), 2 => Tiles { m, n, k, depth } }
     Combine { 0 => Sum, 1 => Moments { count_per_row }, 2 => HandOver(handed) }

@@ -76,7 +76,8 @@ fn augmentation(page: &mut String) {
 fn layers(page: &mut String) {
     page.push_str(
         "\n## Layers\n\nBeside `type` each takes `name`, `inputs`, the names of what it reads, and \
-         `trainable`: with `trainable = false` training leaves its weights and moving statistics as they are. Each takes \
+         `trainable`: with `trainable = false` training leaves its weights and moving statistics as they are. \
+         `packed` names frozen weights that are kept in blocks of 8 or 4 bits: `{ kernel = \"q8_0\" }`, `{ embeddings = \"q4_0\" }`. Each takes \
          penalties that are added to the loss, as in Keras: `activity_regularizer` of its outputs, divided by the rows of \
          the batch, and of its parameters `kernel_regularizer`, `bias_regularizer`, `gamma_regularizer` and so on: \
          `{ l1 = 0.01 }`, `{ l2 = 0.01 }`, both, or `\"l2\"` with Keras' factor of 0.01.\n",
