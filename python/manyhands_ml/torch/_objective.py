@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -165,6 +166,16 @@ class Objective:
     #: Weight of each class in the loss.
     class_weights: NDArray[np.float32] | None = None
     row: OptimizerRow | None = None
+    #: Does PyTorch compute the loss, on the outputs?
+    by_torch: bool = False
+
+
+def _takes_two(loss: Any) -> bool:
+    """Is it a loss of outputs and targets, without parameters of its own?"""
+    if not callable(loss) or (isinstance(loss, nn.Module) and any(True for _ in loss.parameters())):
+        return False
+    given = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).parameters.values()
+    return sum(it.default is it.empty and it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD) for it in given) == 2
 
 
 def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], probabilities: bool) -> tuple[Objective, list[str]]:
@@ -174,7 +185,14 @@ def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], prob
     row = LOSSES.get(type(found))
     reduction = getattr(found, "reduction", "mean")
     settings: Settings = {"type": "MeanSquaredError"}
-    if row is None:
+    is_weighted = isinstance(found, nn.BCEWithLogitsLoss) and (found.pos_weight is not None or found.weight is not None)
+    if is_weighted or (row is None and _takes_two(found)):
+        if reduction == "none":
+            problems.append(f'loss `{type(found).__name__}`: `reduction` needs "mean" or "sum", but is "none"')
+        objective.by_torch, row, reduction = True, None, "mean"
+        # The engine's own loss is that of penalties alone, of which there are none.
+        settings = {"type": "GivenGradient"}
+    elif row is None:
         known = ", ".join(kind.__name__ for kind in LOSSES)
         problems.append(f"loss: `{type(found).__name__}` is not supported; known are {known}")
     else:
@@ -192,7 +210,7 @@ def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], prob
     objective.settings = {
         "optimizer": _optimizer(objective, optimizer, parameters, problems),
         "losses": [settings],
-        "loss_weights": [row.weight(found) if row else 1.0],
+        "loss_weights": [row.weight(found) if row else 0.0],
         "metrics": [],
         "reduction": "sum" if reduction == "sum" else weighted_mean,
         "clip_norm": None,

@@ -71,7 +71,8 @@ class Trainer:
         """
         Args:
             module: The module to train. All modules in it train, but those that are in evaluation mode within a module in training mode.
-            loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`.
+            loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`, or a function of outputs and targets that gives one number.
+                PyTorch computes one that the engine lacks on the outputs, which costs a second forward pass in each step.
             optimizer: One of `torch.optim`, with the module's parameters.
             adapters: What to compute on: `"all"` (every GPU, or the processor where there is none), `"0,1"` (by index),
                 `"radeon,cpu"` (by a part of the name). Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
@@ -147,7 +148,9 @@ class Trainer:
             means = Means()
             try:
                 engine.take_rate()
-                if y is None:
+                if engine.objective.by_torch:
+                    self._fit_by_torch(engine, x if y is None else self._batches(x, y, batch_size, shuffle), means)
+                elif y is None:
                     self._fit_batches(engine, x, means)
                 else:
                     self._fit_arrays(engine, x, y, batch_size, shuffle, means)
@@ -171,6 +174,19 @@ class Trainer:
         order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
         engine.is_ahead = True
         engine.native.train(rows, order, batch_size, engine.rate, means.tell, waits=False, every_ms=TELL_MS)
+
+    def _batches(self, x: Any, y: Any, batch_size: int, shuffle: bool) -> Iterator[Any]:
+        """Batches of arrays, as `_fit_arrays` takes them."""
+        inputs, targets = [_tensor(part) for part in _listed(x)], _tensor(y)
+        order = torch.from_numpy(self._rng.permutation(len(targets)) if shuffle else np.arange(len(targets)))
+        for places in order.split(batch_size):
+            yield [part[places] for part in inputs], targets[places]
+
+    def _fit_by_torch(self, engine: _Engine, batches: Iterable[Any], means: Means) -> None:
+        engine.is_ahead = True
+        for batch in batches:
+            x, y = _parts(batch)
+            means.add([("loss", engine.step_by_torch(x, _tensor(y)))], len(y))
 
     def _fit_batches(self, engine: _Engine, batches: Iterable[Any], means: Means) -> None:
         begun: deque[int] = deque()
@@ -199,6 +215,11 @@ class Trainer:
         """
         engine, means = self._opened(x, y), Means()
         engine.push()
+        if engine.objective.by_torch:
+            for batch in x if y is None else self._batches(x, y, batch_size, shuffle=False):
+                inputs, targets = _parts(batch)
+                means.add([("loss", engine.loss_by_torch(inputs, _tensor(targets)))], len(targets))
+            return means.logs
         if y is not None:
             engine.native.evaluate(engine.rows(x, y), batch_size, means.tell, TELL_MS)
             return means.logs
@@ -365,6 +386,26 @@ class _Engine:
         shaped = values.transpose(0, *back) if tensor.shape else values
         return torch.from_numpy(np.ascontiguousarray(shaped)).reshape(-1, *tensor.shape)
 
+    # Losses that PyTorch computes.
+
+    def step_by_torch(self, x: Any, targets: torch.Tensor) -> float:
+        """A step whose loss PyTorch computes on the outputs of the adapters."""
+        outputs = self.output(self.native.forward(_native.Batch(self.rows(x, None)))[0]).to(self._device).requires_grad_()
+        loss = self._loss(outputs, targets.to(self._device))
+        if loss.dim():
+            problem = f"needs to give one number, but gives {list(loss.shape)}"
+            raise SettingError(explained("the loss", problem, "take the mean of its rows"))
+        _check_finite(loss)
+        [gradient] = torch.autograd.grad(loss, [outputs])
+        self.native.begin(_native.Batch(self.rows(x, gradient.cpu())), self.rate)
+        self.native.end()
+        return float(loss.detach())
+
+    def loss_by_torch(self, x: Any, targets: torch.Tensor) -> float:
+        """The loss of a batch in evaluation mode."""
+        outputs = self.output(self.native.predict(_native.Batch(self.rows(x, None)))[0]).to(self._device)
+        return float(self._loss(outputs, targets.to(self._device)).detach())
+
     # Weights.
 
     def push(self) -> None:
@@ -471,9 +512,14 @@ class _Engine:
         with in_modes(self._module, modes), torch.no_grad():
             # A copy: the module may change it in place.
             expected = self._module(*(part.to(self._device, copy=True) for part in inputs))
-            batch = _native.Batch(self.rows(inputs, targets), None if targets is None else self.native.check())
+            is_given = targets is None or self.objective.by_torch
+            batch = _native.Batch(self.rows(inputs, None if is_given else targets), None if is_given else self.native.check())
             _compare("the output", self.output(self.native.predict(batch)[0]), expected.cpu())
             self.is_compared = True
+            self.is_checked = self.objective.by_torch
+            if self.is_checked:
+                # The loss is PyTorch's own.
+                return
             if targets is None or self._is_ignored(targets):
                 return
             targets = targets.to(self._device)

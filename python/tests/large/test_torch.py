@@ -133,6 +133,9 @@ LOSSES: dict[str, tuple[Any, Callable[[torch.Generator], torch.Tensor]]] = {
     "absolute": (nn.L1Loss(), lambda g: torch.randn(40, 3, generator=g)),
     "huber": (nn.HuberLoss(delta=0.5), lambda g: torch.randn(40, 3, generator=g)),
     "smooth": (nn.SmoothL1Loss(beta=0.5), lambda g: torch.randn(40, 3, generator=g)),
+    "weights of yes": (nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1.0, 3.0, 0.5])), lambda g: torch.rand(40, 3, generator=g)),
+    "of one's own": (lambda out, y: ((out - y) ** 2 * (1 + y.abs())).mean(), lambda g: torch.randn(40, 3, generator=g)),
+    "margins": (nn.MultiMarginLoss(), lambda g: torch.randint(0, 3, (40,), generator=g)),
     "function": (F.cross_entropy, lambda g: torch.randint(0, 3, (40,), generator=g)),
 }
 
@@ -148,6 +151,11 @@ def test_losses_have_their_settings(name: str) -> None:
     trainer = Trainer(other, loss, torch.optim.SGD(other.parameters(), lr=0.01), adapters="cpu,cpu")
     assert [trainer.fit([batch])["loss"][0] for batch in batches] == pytest.approx(expected, rel=1e-5)
     check_weights(other, module, 1e-5)
+    x, y = batches[0]
+    with torch.no_grad():
+        needed = float(loss(other(x), y))
+    assert trainer.evaluate(x, y, batch_size=40)["loss"] == pytest.approx(needed, rel=1e-5)
+    assert trainer.fit(x, y, batch_size=40, shuffle=False)["loss"][0] == pytest.approx(needed, rel=1e-5)
 
 
 class Called(nn.Module):

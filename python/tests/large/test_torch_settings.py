@@ -335,10 +335,17 @@ def test_hooks_of_losses_and_optimizers_are_refused() -> None:
     text = _told(module, loss, optimizer)
     assert "loss: module `` (MSELoss): has a forward hook" in text and "optimizer `SGD`: has a hook of its steps" in text
 
+
+def test_a_function_that_has_taken_a_name_of_pytorch_is_the_one_that_counts() -> None:
     def mse_loss(found: Any, needed: Any) -> Any:
         return found.sum()
 
-    assert "loss: `function` is not supported" in _told(_perceptron(), mse_loss)
+    module = _perceptron()
+    x = torch.randn(6, next(module.parameters()).shape[1])
+    trainer = Trainer(module, mse_loss, torch.optim.SGD(module.parameters(), lr=0.1), adapters="cpu")
+    with torch.no_grad():
+        needed = module(x)
+    assert trainer.evaluate(x, torch.zeros(needed.shape))["loss"] == pytest.approx(float(needed.sum()), rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize(
