@@ -353,6 +353,7 @@ BASES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "RepeatVector": ({"n": 2}, ROW),
     "Rescaling": ({"scale": 2.0}, ROW),
     "Reshape": ({"target_shape": (2, 2)}, ROW),
+    "ReversibleEmbedding": ({"input_dim": 5, "output_dim": 3}, ROW),
     "SeparableConv2D": ({"filters": 4, "kernel_size": 3}, PICTURE),
     "SimpleRNN": ({"units": 3}, STEPS),
     "Softmax": ({}, STEPS),
@@ -385,6 +386,7 @@ VALUES: dict[str, Any] = {
     "interpolation": "bilinear",
     "keepdims": True,
     "kernel_size": 2,
+    "logit_soft_cap": 2.0,
     "mask_value": 1.0,
     "mask_zero": True,
     "max_value": 0.5,
@@ -404,6 +406,7 @@ VALUES: dict[str, Any] = {
     "reset_after": False,
     "return_sequences": True,
     "return_state": True,
+    "reverse_dtype": "float16",
     "rms_scaling": True,
     "scale": False,
     "seed": 3,
@@ -415,6 +418,7 @@ VALUES: dict[str, Any] = {
     "synchronized": True,
     "target_shape": (4, 1),
     "threshold": 0.2,
+    "tie_weights": False,
     "trainable": False,
     "unit_forget_bias": False,
     "units": 5,
@@ -434,7 +438,9 @@ NO_RESULT = {"name", "mean", "variance", "renorm_clipping", "renorm_momentum", "
 
 
 #: Layers of several inputs or outputs, or of other layers: `test_layers.py` and `test_refused.py` have their settings.
-OTHERS = set("Add Average Bidirectional Concatenate Maximum Minimum MultiHeadAttention Multiply Normalization Subtract".split())
+OTHERS = set(
+    "Add Average Bidirectional Concatenate GroupQueryAttention Maximum Minimum MultiHeadAttention Multiply Normalization Subtract".split()
+)
 
 
 def test_each_layer_has_a_case() -> None:
@@ -446,7 +452,7 @@ def test_settings_of_a_layer_are_honoured_or_refused_by_name(name: str) -> None:
     """One after the other with another value: the prediction is Keras', or an error names the setting."""
     base, shape = BASES[name]
     kind = getattr(layers, name)
-    x = np.random.default_rng(3).integers(0, 4, (2, *shape)).astype("float32") / (1 if name == "Embedding" else 2)
+    x = np.random.default_rng(3).integers(0, 4, (2, *shape)).astype("float32") / (1 if name.endswith("Embedding") else 2)
     for setting in named(kind):
         given = OWN_VALUES.get((name, setting), VALUES.get(setting))
         if setting in NO_RESULT or setting.endswith("_initializer"):
