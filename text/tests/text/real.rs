@@ -1,14 +1,22 @@
-//! Two real models, SmolLM2-135M as a GGUF file and `MiniLM` as a folder, are read as gguf and transformers read them.
+//! Two real models, SmolLM2-135M as a GGUF file and `MiniLM` as a folder, are read and computed as gguf and transformers do.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use manyhands::Predictor;
+use manyhands::data::InMemory;
+use manyhands_engine::adapters::Info;
 use manyhands_text::architecture::{Activation, Family, Positions, RotaryScaling};
 use manyhands_text::chat::Ending;
+use manyhands_text::generate::{Cached, NextToken as _};
+use manyhands_text::network::{self, Output};
+use manyhands_text::tokenizer::Around;
 use manyhands_text::{ChatTemplate, Encoding, ModelFiles, Tokenizer};
+use ndarray::{Array2, Axis};
 use serde_json::Value;
 
-use super::{golden, models, tokens};
+use super::outputs::assert_close;
+use super::{generated, golden, models, tokens};
 
 /// The folder with the models, which are fetched where they are missing.
 fn fetched() -> PathBuf {
@@ -59,4 +67,78 @@ fn minilm_is_read_from_its_folder() {
     models::check_tensors(&model, &golden, "MiniLM");
     assert_eq!(model.architecture().positions, 512);
     tokens::check(&Tokenizer::of(&model).unwrap(), &golden["tokens"], "MiniLM");
+}
+
+/// Rows of one length with 0 behind shorter ones, and which of their places hold tokens.
+fn padded(rows: &[Vec<u32>]) -> [Array2<f32>; 2] {
+    let length = rows.iter().map(Vec::len).max().unwrap();
+    let at = |row: usize, at: usize| rows[row].get(at).copied();
+    #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens")]
+    let ids = Array2::from_shape_fn((rows.len(), length), |(row, place)| at(row, place).unwrap_or(0) as f32);
+    let mask =
+        Array2::from_shape_fn((rows.len(), length), |(row, place)| f32::from(u8::from(at(row, place).is_some())));
+    [ids, mask]
+}
+
+fn ids(known: &Value) -> Vec<Vec<u32>> {
+    known.as_array().unwrap().iter().map(|known| generated::tokens(&known["ids"])).collect()
+}
+
+#[test]
+#[ignore = "fetches 175 MB"]
+fn smollm2_gives_the_logits_of_transformers() {
+    let files = ModelFiles::open(&fetched().join("smollm2.gguf")).unwrap();
+    let known = &golden_of("smollm2")["prompts"];
+    let rows = ids(known);
+    assert_eq!(rows.len(), 20);
+    let [tokens, _] = padded(&rows);
+    let model = network::build(&files, tokens.ncols(), Output::Logits).unwrap();
+    let data = InMemory::without_targets(tokens).unwrap();
+    let outputs = Predictor::new(model).adapters("cpu").unwrap().predict(data, 4).unwrap().remove(0);
+    let mut cached = Cached::open(&files, None, 32, Info::cpu()).unwrap();
+    for ((row, outputs), known) in rows.iter().zip(outputs.outer_iter()).zip(known.as_array().unwrap()) {
+        let text = known["text"].as_str().unwrap();
+        let last = outputs.index_axis(Axis(0), row.len() - 1);
+        let known_part = golden::numbers(&known["every_64th"]);
+        let part = |logits: &mut dyn Iterator<Item = f32>| logits.step_by(64).collect::<Vec<_>>();
+        assert_close(text, part(&mut last.iter().copied()), &known_part, 1e-4);
+        assert_close(text, part(&mut cached.logits(row).unwrap().into_iter()), &known_part, 1e-4);
+        let largest = outputs.outer_iter().take(row.len());
+        let largest = largest.map(|logits| logits.iter().copied().fold(f32::MIN, f32::max));
+        assert_close(text, largest, &golden::numbers(&known["largest"]), 1e-4);
+    }
+}
+
+#[test]
+#[ignore = "fetches 175 MB"]
+fn smollm2_writes_what_transformers_writes() {
+    let files = ModelFiles::open(&fetched().join("smollm2.gguf")).unwrap();
+    let tokenizer = Tokenizer::of(&files).unwrap();
+    let mut cached = Cached::open(&files, None, 80, Info::cpu()).unwrap();
+    for known in golden_of("smollm2")["written"].as_array().unwrap() {
+        let text = known["text"].as_str().unwrap();
+        let prompt = tokenizer.encode(text, Around::Added).unwrap().ids;
+        assert_eq!(generated::greedy(&mut cached, &prompt, 50), generated::tokens(&known["greedy"]), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "fetches 175 MB"]
+fn minilm_gives_the_vectors_of_transformers() {
+    let files = ModelFiles::open(&fetched().join("minilm")).unwrap();
+    let known = &golden_of("minilm")["vectors"];
+    let [tokens, mask] = padded(&ids(known));
+    let types = Array2::zeros(tokens.dim());
+    let model = network::build(&files, tokens.ncols(), Output::MeanVector).unwrap();
+    let data = InMemory::without_targets(tokens).unwrap().with_input(types).unwrap().with_input(mask).unwrap();
+    let vectors = Predictor::new(model).adapters("cpu").unwrap().predict(data, 4).unwrap().remove(0);
+    for (vector, known) in vectors.outer_iter().zip(known.as_array().unwrap()) {
+        let norm = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+        let golden = golden::numbers(&known["vector"]);
+        for (value, golden) in vector.iter().zip(&golden) {
+            let off = (f64::from(value / norm) - golden).abs();
+            assert!(off <= 1e-5, "{}: off by {off}", known["text"]);
+        }
+        assert_eq!(vector.len(), golden.len());
+    }
 }
