@@ -33,7 +33,18 @@ pub(super) fn build(architecture: &Architecture, length: usize, output: Output) 
 pub(super) fn build_beginning(architecture: &Architecture, length: usize) -> Result<Model> {
     let mut network = Network::new(architecture, length)?;
     let table = network.table();
-    network.blocks(table);
+    let last = architecture.blocks - 1;
+    let mut x = network.embedded(table);
+    for block in 0..last {
+        x = network.block(block, x);
+    }
+    if architecture.norm_place == NormPlace::Before {
+        x = network.norm(&format!("blocks.{last}.attention_norm"), x);
+    }
+    for (part, heads) in [("key", architecture.key_heads), ("value", architecture.key_heads)] {
+        let y = network.projected(last, part, heads, x);
+        network.kept.push(y);
+    }
     network.graph.build(&network.kept, 0)
 }
 
@@ -97,8 +108,7 @@ impl<'a> Network<'a> {
 impl Network<'_> {
     /// The vectors behind the last block and its normalization.
     fn blocks(&mut self, table: LayerRef) -> TensorRef {
-        let embedded = self.graph.call(table, &[self.tokens]);
-        let mut x = self.with_positions(embedded);
+        let mut x = self.embedded(table);
         for block in 0..self.architecture.blocks {
             x = self.block(block, x);
         }
@@ -115,6 +125,11 @@ impl Network<'_> {
         } else {
             self.graph.layer("embedding", Embedding { embeddings_initializer: zeros, ..Embedding::new(words, width) })
         }
+    }
+
+    fn embedded(&mut self, table: LayerRef) -> TensorRef {
+        let vectors = self.graph.call(table, &[self.tokens]);
+        self.with_positions(vectors)
     }
 
     /// Adds learned positions and types of tokens, and normalizes, where the network does.
@@ -157,13 +172,8 @@ impl Network<'_> {
 
     fn attention(&mut self, block: usize, x: TensorRef) -> TensorRef {
         let Architecture { heads, key_heads, head_width, width, biases, causal, .. } = *self.architecture;
-        let [query, key, value] = [("query", heads), ("key", key_heads), ("value", key_heads)].map(|(part, heads)| {
-            let name = format!("blocks.{block}.attention.{part}");
-            let y = self.linear(&name, heads * head_width, biases.query_key_value, x);
-            let y = self.graph.add(Reshape::new([self.length, heads, head_width]), &[y]);
-            let is_normalized = self.architecture.query_key_norm && part != "value";
-            if is_normalized { self.graph.add_named(&format!("{name}_norm"), self.rms(), &[y]) } else { y }
-        });
+        let [query, key, value] = [("query", heads), ("key", key_heads), ("value", key_heads)]
+            .map(|(part, heads)| self.projected(block, part, heads, x));
         self.kept.extend([key, value]);
         let [key, value] =
             [("keys", key), ("values", value)].map(|(part, x)| self.behind_past(&format!("blocks.{block}.{part}"), x));
@@ -174,6 +184,16 @@ impl Network<'_> {
         let y = self.graph.add(attention, &inputs);
         let y = self.graph.add(Reshape::new([self.length, heads * head_width]), &[y]);
         self.linear(&format!("blocks.{block}.attention.output"), width, biases.attention_output, y)
+    }
+
+    /// Queries, keys or values, with their normalization where the network has one.
+    fn projected(&mut self, block: usize, part: &str, heads: usize, x: TensorRef) -> TensorRef {
+        let Architecture { head_width, biases, query_key_norm, .. } = *self.architecture;
+        let name = format!("blocks.{block}.attention.{part}");
+        let y = self.linear(&name, heads * head_width, biases.query_key_value, x);
+        let y = self.graph.add(Reshape::new([self.length, heads, head_width]), &[y]);
+        let is_normalized = query_key_norm && part != "value";
+        if is_normalized { self.graph.add_named(&format!("{name}_norm"), self.rms(), &[y]) } else { y }
     }
 
     /// Keys or values behind those of earlier tokens, which are an input, where the network reads one token after the other.
