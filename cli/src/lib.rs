@@ -1,7 +1,7 @@
 //! The command line. Only this module prints.
 
-// Files: one for each verb, with a folder where it has parts: `train.rs`, `finetune.rs`, `infer.rs` (evaluate, predict), `init.rs`, `sweep.rs`,
-// `doctor.rs`, `report/`, `bench.rs`, `simulate.rs`, `summary.rs`, `adapters.rs`, `export.rs`, `texts.rs` (schema, completions, manual
+// Files: one for each verb, with a folder where it has parts: `train.rs`, `finetune.rs`, `infer.rs` (evaluate, predict), `generate.rs`,
+// `init.rs`, `sweep.rs`, `doctor.rs`, `report/`, `bench.rs`, `simulate.rs`, `summary.rs`, `adapters.rs`, `export.rs`, `texts.rs` (schema, completions, manual
 // pages). `settings.rs`: the settings file; `run_folder.rs`, `run_record.rs`: the folder of a run; `learning_rate.rs`: the range test;
 // `baseline.rs`: the score of a model that does not look; `classes.rs`, `seen.rs`: classes by name, and how often they come;
 // `terminal.rs`, `progress.rs`, `bar.rs`: output; `interrupt.rs`: signals; `drivers.rs`: silences drivers.
@@ -16,6 +16,8 @@ mod drivers;
 mod export;
 #[cfg(feature = "text")]
 mod finetune;
+#[cfg(feature = "text")]
+mod generate;
 mod infer;
 mod init;
 mod interrupt;
@@ -84,6 +86,9 @@ enum Verb {
     Evaluate(infer::EvaluateArgs),
     /// Write a trained model's predictions for each row, as CSV.
     Predict(infer::PredictArgs),
+    /// Write a text with a language model: continue a text, or answer a message.
+    #[cfg(feature = "text")]
+    Generate(generate::GenerateArgs),
     /// Write a trained model for other programs, as ONNX.
     Export(export::ExportArgs),
     /// Show the layers of a model: shapes, parameters, memory.
@@ -245,6 +250,8 @@ fn run_command(command: &Verb, words: &[OsString], terminal: &Terminal, group: &
         Verb::Init(args) => init::run(args, terminal),
         Verb::Sweep(args) => return sweep::run(args, terminal),
         Verb::Report(args) => report::run(args, terminal),
+        #[cfg(feature = "text")]
+        Verb::Generate(args) => generate::run(args, terminal),
         Verb::Export(args) => export::run(args, terminal),
         Verb::Summary(args) => summary::run(args, terminal),
         Verb::Simulate(args) => simulate::run(args, terminal),

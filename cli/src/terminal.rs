@@ -110,6 +110,20 @@ impl Terminal {
         }
     }
 
+    /// A piece of a text that grows, without a line break. A terminal gets no control characters but tabs.
+    ///
+    /// # Errors
+    /// If it can't be written, even where the reader, such as `head`, has seen enough.
+    #[cfg(feature = "text")]
+    pub fn piece(text: &str) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        let is_terminal = stdout.is_terminal();
+        let text =
+            if is_terminal { text.split('\t').map(safe).collect::<Vec<_>>().join("\t") } else { text.to_owned() };
+        stdout.write_all(text.as_bytes())?;
+        stdout.flush()
+    }
+
     /// Whether a result could not be written.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
