@@ -65,8 +65,11 @@ fn bits<'a>(values: impl IntoIterator<Item = &'a f32>) -> Vec<u32> {
     values.into_iter().map(|value| value.to_bits()).collect()
 }
 
+/// Losses, outputs and trained tensors, as bits.
+type Bits = (Vec<u64>, Vec<u32>, Vec<(String, Vec<u32>)>);
+
 /// Losses of steps, outputs afterwards and what was trained, in bits.
-fn trained(model: Model, words: usize, epochs: u64, rig: &str) -> (Vec<u64>, Vec<u32>, Vec<(String, Vec<u32>)>) {
+fn trained(model: Model, words: usize, epochs: u64, rig: &str) -> Bits {
     let mut trainer = Trainer::new(model, compile()).unwrap().on(on(rig)).split(SplitMode::Even);
     let mut session = trainer.session(rows(words), Fit::new(epochs).batch_size(ROWS / 2).in_order()).unwrap();
     let mut losses = Vec::new();
