@@ -7,9 +7,9 @@ use manyhands::callbacks::{Mode, Monitor};
 use manyhands::processes::Group;
 use manyhands::{Error, Existing, Model, Result};
 use manyhands_engine::shown::{shown, thousands};
+use manyhands_text::adapter::{Adapter, write_adapter};
 use manyhands_text::examples::{NOT_LEARNED, Rows};
 use manyhands_text::rows::Reader;
-use manyhands_text::write::{Adapter, write_adapter};
 use manyhands_text::{ChatTemplate, Examples, ModelFiles, Tokenizer};
 
 use super::init::quoted_path;

@@ -1,4 +1,4 @@
-//! `manyhands finetune`: language models of others learn texts, run by run as `train` has it.
+//! Does `manyhands finetune` teach language models of others, in runs as `train` has them?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 

@@ -1,4 +1,4 @@
-//! Do layers of language models keep their contract: low-rank factors beside frozen kernels?
+//! Do layers of language models keep their contract: low-rank factors beside frozen kernels, attention without projections?
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
@@ -13,7 +13,29 @@ use crate::bench::{Bench, normal};
 use crate::close::assert_close;
 use crate::rows::{Refusal, Row, row};
 
+const NO_HEADS: &str = "needs a query [batch, time, heads, dim], a key [batch, keys, key_heads, dim], a value [batch, keys, key_heads, \
+                        value_dim], and perhaps a mask [batch, keys], but got [batch, 5, 6, 2] and [batch, 4, 4, 2] and [batch, 4, 4, \
+                        2]\n  help: `Reshape` makes heads of features; `key_heads` divides `heads`; its input comes from `in0`, `in1`, \
+                        `in2`";
+
 pub static ROWS: &[Row] = &[
+    Row {
+        output: &[5, 6, 3],
+        refuses: &[
+            Refusal { settings: "", inputs: &[&[5, 6, 2], &[4, 4, 2], &[4, 4, 2]], says: NO_HEADS },
+            Refusal {
+                settings: "dropout = 1.0",
+                inputs: &[&[5, 2, 2], &[5, 2, 2], &[5, 2, 2]],
+                says: "needs a rate of at least 0 and below 1, but got 1\n  help: the rate is the part that is dropped: 0.5 drops half; \
+                       its input comes from `in0`, `in1`, `in2`",
+            },
+        ],
+        ..row("DotProductAttention", "use_causal_mask = true", &[&[5, 6, 2], &[5, 2, 2], &[5, 2, 3]])
+    },
+    Row {
+        output: &[3, 2, 2],
+        ..row("DotProductAttention", "dropout = 0.25", &[&[3, 2, 1], &[6, 1, 1], &[6, 1, 2], &[6]])
+    },
     Row {
         output: &[2, 3, 4],
         numbers: [5 * 4 + 5 * 2 + 2 * 4, 0],

@@ -60,11 +60,6 @@ const NO_POSITIONS: &str = "needs an input [batch, time, features], but got [bat
 const NO_PAIRS: &str = "needs an input [batch, time, features] or [batch, time, heads, features] with an even number of features, but got \
                         [batch, 64]\n  help: `Reshape` makes heads of features; its input comes from `in0`";
 
-const NO_HEADS: &str = "needs a query [batch, time, heads, dim], a key [batch, keys, key_heads, dim], a value [batch, keys, key_heads, \
-                        value_dim], and perhaps a mask [batch, keys], but got [batch, 5, 6, 2] and [batch, 4, 4, 2] and [batch, 4, 4, \
-                        2]\n  help: `Reshape` makes heads of features; `key_heads` divides `heads`; its input comes from `in0`, `in1`, \
-                        `in2`";
-
 pub static ROWS: &[Row] = &[
     Row {
         output: &[5, 4],
@@ -133,23 +128,6 @@ pub static ROWS: &[Row] = &[
             "head_dim = 2\nnum_query_heads = 3\nnum_key_value_heads = 1\nuse_bias = false\ndropout = 0.25",
             &[&[3, 2], &[6, 4], &[3], &[6]],
         )
-    },
-    Row {
-        output: &[5, 6, 3],
-        refuses: &[
-            Refusal { settings: "", inputs: &[&[5, 6, 2], &[4, 4, 2], &[4, 4, 2]], says: NO_HEADS },
-            Refusal {
-                settings: "dropout = 1.0",
-                inputs: &[&[5, 2, 2], &[5, 2, 2], &[5, 2, 2]],
-                says: "needs a rate of at least 0 and below 1, but got 1\n  help: the rate is the part that is dropped: 0.5 drops half; \
-                       its input comes from `in0`, `in1`, `in2`",
-            },
-        ],
-        ..row("DotProductAttention", "use_causal_mask = true", &[&[5, 6, 2], &[5, 2, 2], &[5, 2, 3]])
-    },
-    Row {
-        output: &[3, 2, 2],
-        ..row("DotProductAttention", "dropout = 0.25", &[&[3, 2, 1], &[6, 1, 1], &[6, 1, 2], &[6]])
     },
     Row {
         numbers: [9 * 3, 0],

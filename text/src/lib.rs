@@ -7,10 +7,9 @@
 
 // Files: `encoding.rs`: numbers and packed blocks; `place.rs`: places of tensors in files; `gguf/`: GGUF files; `folder.rs`: Hugging Face
 // folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
-// `model.rs`: a model's files; `network/`: its network as a model of `manyhands`; `tokenizer/`: tokenizers; `chat.rs`: chat templates; `rows.rs`: texts to
-// train on; `packing.rs`: documents in rows of one length; `examples.rs`: rows with their targets; `generate/`: texts that a model
-// writes; `adapter.rs`: PEFT folders, read; `write/`: PEFT folders, Hugging Face
-// folders, GGUF files.
+// `model.rs`: a model's files; `network/`: its network as a model of `manyhands`; `tokenizer/`: tokenizers; `chat.rs`: chat templates;
+// `rows.rs`: texts to train on; `packing.rs`: documents in rows of one length; `examples.rs`: rows with their targets; `generate/`: texts
+// that a model writes; `adapter/`: PEFT folders; `write/`: Hugging Face folders, GGUF files.
 
 pub mod adapter;
 pub mod architecture;

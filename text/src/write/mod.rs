@@ -1,9 +1,8 @@
-//! Writes models and adapters as others read them: PEFT folders, Hugging Face folders, GGUF files.
+//! Writes models as others read them: Hugging Face folders, GGUF files.
 
-// Files: `adapter.rs`: PEFT folders; `folder.rs`: Hugging Face folders; `gguf.rs`: GGUF files; `vocabulary.rs`: vocabularies of GGUF
+// Files: `folder.rs`: Hugging Face folders; `gguf.rs`: GGUF files; `vocabulary.rs`: vocabularies of GGUF
 // files; `stored.rs`: tensors as files have them.
 
-mod adapter;
 mod folder;
 mod gguf;
 mod stored;
@@ -15,17 +14,16 @@ use manyhands_engine::files::{self, FileKind};
 use manyhands_engine::shown;
 use serde_json::Value;
 
-pub use self::adapter::{Adapter, LoraPair, write_adapter};
 pub use self::folder::write_folder;
 pub use self::gguf::write_gguf;
-pub(crate) use self::stored::write_arrays;
+pub(crate) use self::stored::{single, write_arrays, write_safetensors};
 use crate::{Error, Result, Tensor};
 
 /// Gives a tensor of the model by its name, such as [`ModelFiles::tensor`](crate::ModelFiles::tensor), or one that was trained.
 pub type Source<'a> = dyn FnMut(&str) -> Result<Tensor> + 'a;
 
 /// Makes a folder, or takes one that is empty or whose weights this program wrote.
-fn prepare(folder: &Path, weights: &str) -> Result<()> {
+pub(crate) fn prepare(folder: &Path, weights: &str) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| Error::writing(folder, error))?;
     let weights = folder.join(weights);
     if weights.exists() {
@@ -44,7 +42,7 @@ fn prepare(folder: &Path, weights: &str) -> Result<()> {
 }
 
 /// Writes JSON beside weights.
-fn write_json(path: &Path, value: &Value) -> Result<()> {
+pub(crate) fn write_json(path: &Path, value: &Value) -> Result<()> {
     files::write(path, FileKind::ModelText, |out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
         out.write_all(b"\n")

@@ -18,7 +18,7 @@ pub(super) enum Form {
 }
 
 /// A tensor of a file, and the tensors of the network that it holds.
-pub(super) struct Stored {
+pub(crate) struct Stored {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     pub(super) encoding: Encoding,
@@ -112,7 +112,7 @@ impl Stored {
 }
 
 /// Writes a safetensors file tensor by tensor. `kind` goes into the metadata, by which the file is known as ours.
-pub(super) fn write_safetensors(path: &Path, kind: &str, tensors: &[Stored], source: &mut Source) -> Result<()> {
+pub(crate) fn write_safetensors(path: &Path, kind: &str, tensors: &[Stored], source: &mut Source) -> Result<()> {
     let mut order: Vec<&Stored> = tensors.iter().collect();
     order.sort_by(|one, other| one.name.cmp(&other.name));
     let mut header = Map::new();
@@ -141,7 +141,7 @@ pub(super) fn put(path: &Path, out: &mut Output, bytes: &[u8]) -> Result<()> {
 }
 
 /// A tensor that is in no model file: a matrix of an adapter.
-pub(super) fn single(name: String, shape: Vec<usize>) -> Stored {
+pub(crate) fn single(name: String, shape: Vec<usize>) -> Stored {
     let part = Planned {
         name: name.clone(),
         shape: shape.clone(),

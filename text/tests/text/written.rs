@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use manyhands_engine::packed::{PackedFormat, PackedTensor};
+use manyhands_text::adapter::{Adapter, LoraPair, write_adapter};
 use manyhands_text::architecture::Architecture;
 use manyhands_text::gguf::Gguf;
-use manyhands_text::write::{Adapter, LoraPair, write_adapter, write_folder, write_gguf};
+use manyhands_text::write::{write_folder, write_gguf};
 use manyhands_text::{ChatTemplate, Encoding, ModelFiles, Tensor, Tokenizer};
 use safetensors::SafeTensors;
 use serde_json::Value;

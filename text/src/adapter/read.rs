@@ -1,21 +1,16 @@
-//! PEFT folders, read: low-rank changes of a model's kernels.
+//! Reads PEFT folders.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use manyhands::Model;
-use manyhands::layers::Lora;
 use manyhands_engine::{files, shown};
 use serde_json::{Map, Value};
 
+use super::{Adapter, CONFIG, LoraPair, WEIGHTS};
 use crate::architecture::Architecture;
 use crate::folder::read_tensors;
 use crate::layout::{Planned, planned};
-pub use crate::write::{Adapter, LoraPair};
-use crate::{Error, Result, Tensor, network};
-
-const CONFIG: &str = "adapter_config.json";
-const WEIGHTS: &str = "adapter_model.safetensors";
+use crate::{Error, Result, Tensor};
 
 /// Settings that change nothing here: the names of the tensors say which kernels are adapted, and nothing is trained.
 const WITHOUT_EFFECT: [&str; 15] = [
@@ -79,41 +74,13 @@ impl Adapter {
             pairs,
         })
     }
-
-    /// Adds the changes to the kernels of a model whose layers have the names of [`network::build`]. Sums are in f64.
-    ///
-    /// # Errors
-    /// If the model lacks a kernel, or has it with another shape.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a scale, which is rounded once")]
-    pub fn merge(&self, model: &mut Model) -> Result<()> {
-        let alpha = if self.rank_stabilized { self.alpha * (self.rank as f64).sqrt() } else { self.alpha };
-        let layers: Vec<&str> = self.pairs.keys().map(|kernel| kernel.trim_end_matches(".kernel")).collect();
-        network::enable_lora(model, layers, Lora::new(self.rank).alpha(alpha as f32), 0)?;
-        for (kernel, pair) in &self.pairs {
-            let layer = kernel.trim_end_matches(".kernel");
-            for (factor, values) in [("lora_kernel_a", &pair.a), ("lora_kernel_b", &pair.b)] {
-                match model.tensor_mut(&format!("{layer}/{factor}")) {
-                    Some(places) if places.len() == values.len() => places.copy_from_slice(values),
-                    _ => {
-                        let problem = format!("needs a kernel `{layer}` of the adapter's size, but has none");
-                        return Err(Error::model(
-                            "the model",
-                            problem,
-                            "take the model that the adapter was trained for",
-                        ));
-                    }
-                }
-            }
-        }
-        model.merge_lora()
-    }
 }
 
 fn refuse(path: &Path, problem: String, help: &str) -> Error {
     Error::checkpoint(format!("the adapter `{}`", shown(path)), problem, help)
 }
 
-/// What `adapter_config.json` says.
+/// Settings in `adapter_config.json`.
 struct Settings {
     rank: usize,
     alpha: f64,

@@ -1,75 +1,15 @@
-//! PEFT folders: `adapter_config.json` and `adapter_model.safetensors`.
+//! Writes PEFT folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use manyhands::Model;
-use manyhands::layers::Lora;
 use serde_json::json;
 
-use super::stored::{single, write_safetensors};
-use super::{prepare, write_json};
+use super::{Adapter, CONFIG, LoraPair, WEIGHTS};
 use crate::architecture::{Architecture, Family};
 use crate::layout::{Planned, planned};
+use crate::write::{prepare, single, write_json, write_safetensors};
 use crate::{Error, Result, Tensor};
-
-const WEIGHTS: &str = "adapter_model.safetensors";
-
-/// The two matrices of one kernel: y += alpha / rank · (x · a) · b.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoraPair {
-    /// `lora_kernel_a` of Keras, `[inputs, rank]`, row-major.
-    pub a: Vec<f32>,
-    /// `lora_kernel_b` of Keras, `[rank, units]`, row-major.
-    pub b: Vec<f32>,
-}
-
-/// A trained adapter: low-rank changes of kernels.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Adapter {
-    /// Rank.
-    pub rank: usize,
-    /// Scale: results are multiplied by `alpha / rank`, or by `alpha / √rank` if `rank_stabilized`.
-    pub alpha: f64,
-    /// Share of inputs that training dropped.
-    pub dropout: f64,
-    /// Whether the scale is `alpha / √rank`.
-    pub rank_stabilized: bool,
-    /// Path or name of the model that was tuned.
-    pub base: String,
-    /// Matrices by the name of the kernel, such as `blocks.0.attention.query.kernel`.
-    pub pairs: BTreeMap<String, LoraPair>,
-}
-
-impl Adapter {
-    /// The trained factors of a model that [`network::build`](crate::network::build) made, with their settings.
-    ///
-    /// # Errors
-    /// If it has none.
-    pub fn of(model: &Model, lora: Lora, base: &Path) -> Result<Self> {
-        let mut pairs = BTreeMap::new();
-        for (name, _, a) in model.tensors() {
-            let Some(layer) = name.strip_suffix("/lora_kernel_a") else { continue };
-            let Some(b) = model.tensor(&format!("{layer}/lora_kernel_b")) else { continue };
-            pairs.insert(format!("{layer}.kernel"), LoraPair { a: a.to_vec(), b: b.to_vec() });
-        }
-        if pairs.is_empty() {
-            return Err(refuse(
-                "the model",
-                "needs low-rank factors, but has none",
-                "train it by `manyhands finetune`",
-            ));
-        }
-        Ok(Self {
-            rank: lora.rank,
-            alpha: f64::from(lora.alpha),
-            dropout: f64::from(lora.dropout),
-            rank_stabilized: false,
-            base: base.display().to_string(),
-            pairs,
-        })
-    }
-}
 
 /// Writes an adapter as `peft.PeftModel.from_pretrained` reads it.
 ///
@@ -101,7 +41,7 @@ pub fn write_adapter(folder: &Path, architecture: &Architecture, adapter: &Adapt
     prepare(folder, WEIGHTS)?;
     let stored: Vec<_> = tensors.iter().map(|(name, tensor)| single(name.clone(), tensor.shape.clone())).collect();
     write_safetensors(&folder.join(WEIGHTS), "adapter", &stored, &mut |name| Ok(tensors[name].clone()))?;
-    write_json(&folder.join("adapter_config.json"), &config(architecture, adapter, &all, &kernels)?)
+    write_json(&folder.join(CONFIG), &config(architecture, adapter, &all, &kernels)?)
 }
 
 fn refuse(name: &str, problem: &str, help: &str) -> Error {
