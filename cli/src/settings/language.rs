@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "text")]
 use manyhands::layers::Lora;
 use manyhands::{Model, Result};
 use serde::Deserialize;
@@ -36,6 +37,7 @@ fn alpha() -> f32 {
     16.0
 }
 
+#[cfg(feature = "text")]
 impl LanguageTable {
     /// Settings of the factors.
     pub fn lora(&self) -> Lora {
