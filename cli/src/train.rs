@@ -5,18 +5,17 @@ mod batch_size;
 mod files;
 mod trial;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::Args;
 use manyhands::adapters::{Info, Kind};
 use manyhands::callbacks::{Callback, EarlyStopping, Mode, ModelCheckpoint, Monitor};
 use manyhands::data::{ClassWeighted, Dataset, Description};
 use manyhands::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use manyhands::processes::Group;
 use manyhands::schema::DataPlace;
-use manyhands::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, SplitMode, Trainer};
+use manyhands::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, Trainer};
 use manyhands_engine::files as written;
 use manyhands_engine::shown::thousands;
 
@@ -26,91 +25,12 @@ use super::learning_rate::{self, RangeTest};
 use super::progress::{ProgressDisplay, in_use};
 use super::report::write_rates;
 use super::run_record::{RunFacts, RunRecord};
-use super::settings::{DIGITS, ModelSource, SettingsFile, as_run, parse_split};
+use super::settings::{DIGITS, ModelSource, SettingsFile, as_run};
 use super::terminal::{Terminal, check_file, make_folder_of};
-use super::{AdapterChoice, MemoryChoice, adapters, at_least_one, summary};
+use super::{adapters, summary};
+pub use arguments::TrainArgs;
 use files::Files;
 pub use trial::SweepTrial;
-
-#[derive(Args, Default)]
-pub struct TrainArgs {
-    /// Settings file; without one, a small network learns to read handwritten digits.
-    config: Option<PathBuf>,
-    /// Print the settings of the digits, to copy from, and end.
-    #[arg(long)]
-    print_config: bool,
-    #[command(flatten)]
-    adapters: AdapterChoice,
-    #[command(flatten)]
-    memory: MemoryChoice,
-    /// Split of each batch: `learned` from speed, `even`, or proportions such as `3:1`.
-    #[arg(long, value_parser = parse_split)]
-    split: Option<SplitMode>,
-    /// Repeat the splits of another run from the log that it wrote with `--json`: gives the same bits.
-    #[arg(long, value_name = "FILE", conflicts_with = "split")]
-    split_from: Option<PathBuf>,
-    /// Epochs of the run, counted from its start.
-    #[arg(long, value_parser = at_least_one)]
-    epochs: Option<usize>,
-    /// Rows of a batch, over all adapters.
-    #[arg(long, value_parser = at_least_one)]
-    batch_size: Option<usize>,
-    /// Learning rate before any schedule.
-    #[arg(long)]
-    learning_rate: Option<f32>,
-    /// Seed of initial weights, shuffling and dropout.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Resolves relative data paths against this folder. Default: the current one.
-    #[arg(long, value_name = "FOLDER")]
-    data_folder: Option<PathBuf>,
-    /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html` [default: `runs/1`,
-    /// `runs/2` and so on].
-    #[arg(long, value_name = "FOLDER", conflicts_with = "save")]
-    run: Option<PathBuf>,
-    /// File to save the run to, after each epoch and at the end, without a run folder [default with `--resume FILE`: that
-    /// file].
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
-    /// Save after each so many steps, too.
-    #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
-    save_every: Option<usize>,
-    /// Replace the files of an earlier run.
-    #[arg(long)]
-    overwrite: bool,
-    /// Resume a saved run [default: that of `--run` or `--save`, else the latest in `runs`]. Logs are continued.
-    #[arg(long, value_name = "FILE", num_args = 0..=1)]
-    resume: Option<Option<PathBuf>>,
-    /// Write a line of JSON for each step and each epoch.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a line of CSV for each epoch.
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Write the numbers of each epoch for TensorBoard.
-    #[arg(long, value_name = "FOLDER")]
-    tensorboard: Option<PathBuf>,
-    /// Write a trace of all work; <https://ui.perfetto.dev> shows it.
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-    /// Slow an adapter down, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
-    #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
-    throttle: Vec<(usize, f64)>,
-    /// Train 100 steps while the learning rate rises from 1e-6 to 3, suggest a rate, write the curve to a page, and end
-    /// [default file: learning-rate.html].
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "learning-rate.html")]
-    #[arg(conflicts_with_all = ["run", "save", "resume", "dry_run", "json", "csv", "trace", "tensorboard"])]
-    find_learning_rate: Option<PathBuf>,
-    /// Train some steps with batches of more and more rows on each adapter, alone; show memory and speed of each size, the largest
-    /// that fits, and the smallest with 95 % of the best speed; and end. Writes nothing.
-    #[arg(long, conflicts_with_all = ["find_learning_rate", "run", "save", "resume", "dry_run", "json", "csv", "trace"])]
-    #[arg(conflicts_with_all = ["tensorboard", "batch_size", "throttle"])]
-    find_batch: bool,
-    /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing; files of an earlier run are
-    /// no hindrance.
-    #[arg(long)]
-    dry_run: bool,
-}
 
 /// An adapter's position, and the factor by which it is slowed down.
 pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {

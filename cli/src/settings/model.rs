@@ -44,7 +44,7 @@ pub(super) struct ModelTable {
     /// The layers in order.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<described::AnyLayer>"))]
-    layers: Vec<LayerConfig>,
+    layers: Option<Vec<LayerConfig>>,
     /// Names of the outputs.
     #[serde(default)]
     outputs: Vec<String>,
@@ -58,18 +58,18 @@ impl ModelTable {
         let Self { start, until, input, inputs, layers, outputs, language } = self;
         let has_inputs = input.is_some() || !inputs.is_empty();
         if let Some(language) = language {
-            let is_alone = start.is_none() && until.is_none() && !has_inputs && layers.is_empty() && outputs.is_empty();
+            let is_alone = start.is_none() && until.is_none() && !has_inputs && layers.is_none() && outputs.is_empty();
             return if is_alone { Ok(ModelSource::Language(language)) } else { Err("needs nothing beside `language`") };
         }
-        if layers.is_empty() {
-            return Err("needs `layers`");
+        if start.is_none() && until.is_some() {
+            return Err("needs `start`, a model file, beside `until`");
         }
+        let Some(layers) = layers else { return Err("needs `layers`") };
         let config = ModelConfig { input, inputs, layers, outputs };
         match (start, until) {
             (Some(_), _) if has_inputs => Err("needs no inputs beside `start`, whose model has them"),
             (Some(start), until) => Ok(ModelSource::Start { start, until, config }),
-            (None, Some(_)) => Err("needs `start`, a model file, beside `until`"),
-            (None, None) => Ok(ModelSource::Layers(config)),
+            (None, _) => Ok(ModelSource::Layers(config)),
         }
     }
 }

@@ -4,15 +4,95 @@
 use std::path::Path;
 use std::path::PathBuf;
 
+use clap::Args;
 use manyhands::{Error, Result, SaveSettings, SplitMode};
 use manyhands_engine::files as written;
 
-use super::TrainArgs;
 use super::files::Files;
+use super::parse_throttle;
 use crate::run_folder::RunFolder;
-use crate::settings::{OTHER_RATES, OTHER_RATES_HELP, SettingChange, SettingsFile};
-#[cfg(feature = "text")]
-use crate::{AdapterChoice, MemoryChoice};
+use crate::settings::{OTHER_RATES, OTHER_RATES_HELP, SettingChange, SettingsFile, parse_split};
+use crate::{AdapterChoice, MemoryChoice, at_least_one};
+
+#[derive(Args, Default)]
+pub struct TrainArgs {
+    /// Settings file; without one, a small network learns to read handwritten digits.
+    pub(super) config: Option<PathBuf>,
+    /// Print the settings of the digits, to copy from, and end.
+    #[arg(long)]
+    pub(super) print_config: bool,
+    #[command(flatten)]
+    pub(super) adapters: AdapterChoice,
+    #[command(flatten)]
+    pub(super) memory: MemoryChoice,
+    /// Split of each batch: `learned` from speed, `even`, or proportions such as `3:1`.
+    #[arg(long, value_parser = parse_split)]
+    pub(super) split: Option<SplitMode>,
+    /// Repeat the splits of another run from the log that it wrote with `--json`: gives the same bits.
+    #[arg(long, value_name = "FILE", conflicts_with = "split")]
+    pub(super) split_from: Option<PathBuf>,
+    /// Epochs of the run, counted from its start.
+    #[arg(long, value_parser = at_least_one)]
+    pub(super) epochs: Option<usize>,
+    /// Rows of a batch, over all adapters.
+    #[arg(long, value_parser = at_least_one)]
+    pub(super) batch_size: Option<usize>,
+    /// Learning rate before any schedule.
+    #[arg(long)]
+    pub(super) learning_rate: Option<f32>,
+    /// Seed of initial weights, shuffling and dropout.
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+    /// Resolves relative data paths against this folder. Default: the current one.
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) data_folder: Option<PathBuf>,
+    /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html` [default: `runs/1`,
+    /// `runs/2` and so on].
+    #[arg(long, value_name = "FOLDER", conflicts_with = "save")]
+    pub(super) run: Option<PathBuf>,
+    /// File to save the run to, after each epoch and at the end, without a run folder [default with `--resume FILE`: that
+    /// file].
+    #[arg(long, value_name = "FILE")]
+    pub(super) save: Option<PathBuf>,
+    /// Save after each so many steps, too.
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one)]
+    pub(super) save_every: Option<usize>,
+    /// Replace the files of an earlier run.
+    #[arg(long)]
+    pub(super) overwrite: bool,
+    /// Resume a saved run [default: that of `--run` or `--save`, else the latest in `runs`]. Logs are continued.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub(super) resume: Option<Option<PathBuf>>,
+    /// Write a line of JSON for each step and each epoch.
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// Write a line of CSV for each epoch.
+    #[arg(long, value_name = "FILE")]
+    pub(super) csv: Option<PathBuf>,
+    /// Write the numbers of each epoch for TensorBoard.
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) tensorboard: Option<PathBuf>,
+    /// Write a trace of all work; <https://ui.perfetto.dev> shows it.
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
+    /// Slow an adapter down, for trials: `1=4` makes the second one take 4 times as long. Repeatable.
+    #[arg(long, value_name = "IDX=FACTOR", value_parser = parse_throttle)]
+    pub(super) throttle: Vec<(usize, f64)>,
+    /// Train 100 steps while the learning rate rises from 1e-6 to 3, suggest a rate, write the curve to a page, and end
+    /// [default file: learning-rate.html].
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "learning-rate.html")]
+    #[arg(conflicts_with_all = ["run", "save", "resume", "dry_run", "json", "csv", "trace", "tensorboard"])]
+    pub(super) find_learning_rate: Option<PathBuf>,
+    /// Train some steps with batches of more and more rows on each adapter, alone; show memory and speed of each size, the largest
+    /// that fits, and the smallest with 95 % of the best speed; and end. Writes nothing.
+    #[arg(long, conflicts_with_all = ["find_learning_rate", "run", "save", "resume", "dry_run", "json", "csv", "trace"])]
+    #[arg(conflicts_with_all = ["tensorboard", "batch_size", "throttle"])]
+    pub(super) find_batch: bool,
+    /// Check settings, data, model and adapters, say what would be done, and end. Writes nothing; files of an earlier run are
+    /// no hindrance.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
 
 impl TrainArgs {
     /// Arguments of a run that is begun from another command.
