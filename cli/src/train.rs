@@ -111,7 +111,7 @@ pub fn run_settings(
     // Processes that differ leave no folder behind.
     pollster::block_on(run.trainer.asynchronous().check_alike(run.train.as_ref(), &run.fit))?;
     let files = if group.is_first() { files.numbered()? } else { files };
-    run.fit.save = args.save_settings(&files).filter(|_| group.is_first());
+    run.fit.save = files.save_settings(args.save_every).filter(|_| group.is_first());
     if let Err(error) = open_adapters(&mut run, args, terminal) {
         drop(run);
         files.leave();

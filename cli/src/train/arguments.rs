@@ -5,10 +5,9 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
-use manyhands::{Error, Result, SaveSettings, SplitMode};
+use manyhands::{Error, Result, SplitMode};
 use manyhands_engine::files as written;
 
-use super::files::Files;
 use super::parse_throttle;
 use crate::run_folder::RunFolder;
 use crate::settings::{OTHER_RATES, OTHER_RATES_HELP, SettingChange, SettingsFile, parse_split};
@@ -141,12 +140,6 @@ impl TrainArgs {
         let settings = self.config.as_deref().map(written::read_text).transpose();
         // A file that can't be read is refused where it is read for itself.
         RunFolder::latest(settings.ok()?.as_deref())
-    }
-
-    pub(super) fn save_settings(&self, files: &Files) -> Option<SaveSettings> {
-        let every_steps = self.save_every.map_or(0, |steps| steps as u64);
-        let save = files.save.as_ref().map(SaveSettings::new);
-        save.map(|save| save.every_steps(every_steps).existing(files.existing))
     }
 
     /// Changes of the settings by flags.

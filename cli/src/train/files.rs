@@ -85,6 +85,13 @@ impl Files {
         }
     }
 
+    /// The checkpoint, and the steps after which it is saved.
+    pub fn save_settings(&self, every_steps: Option<usize>) -> Option<SaveSettings> {
+        let every_steps = every_steps.map_or(0, |steps| steps as u64);
+        let save = self.save.as_ref().map(SaveSettings::new);
+        save.map(|save| save.every_steps(every_steps).existing(self.existing))
+    }
+
     /// All that are written.
     pub fn written(&self) -> Vec<PathBuf> {
         let of_run = self.folder.iter().flat_map(RunFolder::files);

@@ -74,7 +74,7 @@ impl SweepTrial {
             // It was killed between its last checkpoint and its results: these are written without another step.
             run.fit.epochs = run.fit.epochs.min(run.trainer.progress().epoch);
         }
-        run.fit.save = args.save_settings(&files);
+        run.fit.save = files.save_settings(args.save_every);
         open_adapters(&mut run, &args, terminal)?;
         train(run, &settings, (&args, &files), &arguments, terminal)
     }
