@@ -13,7 +13,7 @@
 use super::cards::{Card, Vendor};
 use crate::plan::{Command, Dispatch, Grid, Pass, Plan, Scalars, Work};
 use crate::size::F32_BYTES;
-use manyhands_engine::kernels::{Tile, attention};
+use manyhands_engine::kernels::{INTEL, Tile, attention};
 
 /// Tiles of products with their edge, and the part of the innermost loop's instructions that are multiply-adds: the mean of dense layers
 /// (91, 81 and 83 %) and convolutions (89, 77 and 83 %). Source: AMD's compiler ACO of Mesa 25.0 for navi31, as `manyhands-compilers`
@@ -56,7 +56,7 @@ impl Rates {
     pub fn of(card: &'static Card) -> Self {
         let peak_gflops = f64::from(card.lanes) * 2.0 * f64::from(card.boost_mhz) / 1e3;
         Self {
-            gflops: Some(best(tiles(card)) * peak_gflops),
+            gflops: Some(best(&tiles(card)) * peak_gflops),
             memory_gb_s: Some(BANDWIDTH * card.memory_gb_s),
             dispatch_us: DISPATCH_US,
             card: Some(card),
@@ -88,9 +88,9 @@ impl Rates {
 
     /// Part of `gflops` that a dispatch reaches: less if no tile fills all compute units of a card.
     fn reached(&self, dispatch: &Dispatch, scalars: &Scalars) -> f64 {
-        let tiles = self.card.map_or(&TILES[..], tiles);
+        let tiles = self.card.map_or_else(|| TILES.to_vec(), tiles);
         if dispatch.kernel.stem == attention::FORWARD.stem {
-            return ATTENTION / best(tiles);
+            return ATTENTION / best(&tiles);
         }
         let (Some(card), Grid::Tiles { m, n, depth, .. }) = (self.card, dispatch.grid) else { return 1.0 };
         let (m, n) = (f64::from(m.bits(scalars)), f64::from(n.bits(scalars)));
@@ -101,7 +101,7 @@ impl Rates {
             let units = f64::from(card.units);
             share * asked / ((whole / units).ceil() * units)
         };
-        tiles.iter().map(reached).fold(0.0, f64::max) / best(tiles)
+        tiles.iter().map(reached).fold(0.0, f64::max) / best(&tiles)
     }
 }
 
@@ -113,12 +113,12 @@ pub(super) fn link_gb_s(card: &Card) -> f64 {
     LINK * card.slot.map_or(card.memory_gb_s / 2.0, lanes_gb_s)
 }
 
-/// The tiles that a card may get: on Intel the large one spills registers, and Apple's compiler was not tried.
-fn tiles(card: &Card) -> &'static [(Tile, f64, f64)] {
-    match card.vendor {
-        Vendor::Amd | Vendor::Nvidia => &TILES,
-        Vendor::Apple | Vendor::Intel => &TILES[1..],
-    }
+/// The tiles that a card may get: none that spills registers, and not the large one of Apple's, whose compiler was not tried.
+fn tiles(card: &Card) -> Vec<(Tile, f64, f64)> {
+    // Others have room for all tiles, whatever their id.
+    let id = if card.vendor == Vendor::Intel { INTEL } else { 0 };
+    let is_tried = |tile: Tile| card.vendor != Vendor::Apple || tile != Tile::Workgroup128;
+    TILES.into_iter().filter(|(tile, ..)| tile.fits(id) && is_tried(*tile)).collect()
 }
 
 fn best(tiles: &[(Tile, f64, f64)]) -> f64 {
