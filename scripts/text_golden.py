@@ -508,7 +508,7 @@ def real(models_folder: Path) -> None:
         # `clean_up_tokenization_spaces` is no part of the tokenizer's own decoder.
         decoded = fast.decode(plain, clean_up_tokenization_spaces=False)
         minilm["tokens"].append({"text": text, "ids": fast(text).input_ids, "plain": plain, "decoded": decoded})
-    (GOLDEN / "real.json").write_text(json.dumps({"smollm2": smollm2, "minilm": minilm}, ensure_ascii=False, indent=1) + "\n")
+    (GOLDEN / "real.json").write_text(json.dumps({"smollm2": smollm2, "minilm": minilm}, ensure_ascii=False) + "\n")
 
 
 def adapter(model) -> None:
@@ -683,7 +683,7 @@ def real_outputs(models_folder: Path) -> None:
             hidden = bert(**batch).last_hidden_state[0].mean(0)
         vectors.append({"text": text, "ids": batch.input_ids[0].tolist(), "vector": torch.nn.functional.normalize(hidden, dim=0).tolist()})
     golden["minilm"]["vectors"] = vectors
-    (GOLDEN / "real.json").write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n")
+    (GOLDEN / "real.json").write_text(json.dumps(golden, ensure_ascii=False) + "\n")
 
 
 def trained(name: str, model, rng) -> dict:
