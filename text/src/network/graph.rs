@@ -6,6 +6,7 @@ use manyhands::layers::{
 };
 use manyhands::model::{LayerRef, TensorRef};
 use manyhands::{Model, ModelBuilder};
+use manyhands_engine::kernels::rounding::single;
 
 use super::fill::{QUERY_ROTARY, ROTARY};
 use super::{MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
@@ -263,9 +264,4 @@ impl Network<'_> {
             Output::Logits => self.linear("output", self.architecture.vocabulary, false, x),
         }
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "settings, which models compute with in 32 bits")]
-fn single(number: f64) -> f32 {
-    number as f32
 }

@@ -1,6 +1,7 @@
 //! Rotary positions as a layer has them.
 
 use manyhands::layers::RotaryEmbedding;
+use manyhands_engine::kernels::rounding::single;
 
 use crate::architecture::{Architecture, Positions, RotaryScaling};
 use crate::{Error, Result};
@@ -62,11 +63,6 @@ fn llama_of(architecture: &Architecture, base: f64, factors: &[f32]) -> Option<R
                 .into_iter()
                 .all(|((usual, adjusted), factor)| (usual / adjusted / f64::from(*factor) - 1.0).abs() < 1e-5)
     })
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "settings, which models compute with in 32 bits")]
-fn single(number: f64) -> f32 {
-    number as f32
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a length, which is checked to be positive")]
