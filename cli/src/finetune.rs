@@ -109,11 +109,13 @@ fn begin(
     if !terminal.is_quiet() {
         tell(&examples, &tokenizer, terminal)?;
     }
+    let settings = |written: &Path| {
+        examples.write(written)?;
+        SettingsFile::parse(&settings_of(args, model, written, &examples)?, "the settings of `finetune`")
+    };
     if args.dry_run {
         let folder = tempfile::tempdir().map_err(|error| Error::writing(std::env::temp_dir(), error))?;
-        let written = folder.path().join(TEXTS);
-        examples.write(&written)?;
-        let settings = SettingsFile::parse(&settings_of(args, model, &written, &examples)?, WHO)?;
+        let settings = settings(&folder.path().join(TEXTS))?;
         return train::run_settings(settings, &args.of_training(None), arguments, terminal, group);
     }
     let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
@@ -124,8 +126,7 @@ fn begin(
     folder.check(existing, None)?;
     std::fs::create_dir_all(folder.path()).map_err(|error| Error::writing(folder.path(), error))?;
     let written = folder.path().join(TEXTS);
-    let trained = examples.write(&written).and_then(|()| {
-        let settings = SettingsFile::parse(&settings_of(args, model, &written, &examples)?, WHO)?;
+    let trained = settings(&written).and_then(|settings| {
         let language = language_of(&settings)?.clone();
         let status = train::run_settings(settings, &args.of_training(Some(&folder)), arguments, terminal, group)?;
         Ok((language, status))
@@ -146,6 +147,8 @@ fn resume(args: &FinetuneArgs, arguments: &[String], terminal: &Terminal, group:
     let folder = folder.ok_or_else(|| {
         Error::setting("`--resume`", "needs an earlier run, but there is none", "name its folder: `--run runs/chat`")
     })?;
+    // It may come from a stranger.
+    folder.check_files()?;
     let settings = SettingsFile::of(Some(&folder.settings()))?;
     let language = language_of(&settings)?.clone();
     let training = TrainArgs::resumed(folder.path(), args.epochs, &args.adapters, &args.memory);
@@ -156,8 +159,6 @@ fn resume(args: &FinetuneArgs, arguments: &[String], terminal: &Terminal, group:
 
 /// Name of the texts in a run's folder.
 const TEXTS: &str = "texts.safetensors";
-/// The settings, for errors.
-const WHO: &str = "the settings of `finetune`";
 
 fn language_of(settings: &SettingsFile) -> Result<&LanguageTable> {
     match &settings.model {
