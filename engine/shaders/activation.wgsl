@@ -49,6 +49,12 @@ fn slope_of(kept: f32) -> f32 {
     return activation_slope_from_output(kept);
 }
 
+// d_y times the slope. Compilers know that of 5, and that of 2 below 0: as for `sloped`, 0 d_y hides no NaN.
+fn scaled(d_y: f32, kept: f32) -> f32 {
+    let is_known = SLOPE == 0.0 && (ACTIVATION == 2u || ACTIVATION == 5u);
+    return select(d_y * slope_of(kept), d_y, is_known && is_nan(d_y));
+}
+
 @compute @workgroup_size(64)
 fn backward(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -60,7 +66,8 @@ fn backward(
         return;
     }
     let s = saved[i];
-    let value = dy[i] * vec4<f32>(slope_of(s.x), slope_of(s.y), slope_of(s.z), slope_of(s.w));
+    let d_y = dy[i];
+    let value = vec4<f32>(scaled(d_y.x, s.x), scaled(d_y.y, s.y), scaled(d_y.z, s.z), scaled(d_y.w, s.w));
     if i < params.len / 4u {
         d_x[i] = value;
         return;

@@ -32,10 +32,10 @@ override LIMIT: f32 = -1.0;
 fn activate(x: f32) -> f32 {
     switch ACTIVATION {
         case 1u: { return select(x, 0.0, x < 0.0); }
-        case 2u: { return select(SLOPE * x, x, x > 0.0); }
+        case 2u: { return select(sloped(x), x, x > 0.0); }
         case 3u: { return sigmoid(x); }
         case 4u: { return sure_tanh(x); }
-        case 5u: { return SLOPE * x + OFFSET; }
+        case 5u: { return sloped(x) + OFFSET; }
         case 6u: { return bounded_relu(x); }
         case 7u: { return select(-SLOPE * part_that_decays(abs(x)), x, x > 0.0); }
         case 8u: { return 1.0507009874 * select(-1.6732632424 * part_that_decays(abs(x)), x, x > 0.0); }
@@ -44,13 +44,17 @@ fn activate(x: f32) -> f32 {
         case 11u: { return x / (1.0 + abs(x)); }
         case 12u: { return hard_sigmoid(x); }
         case 13u: { return 0.5 * x * (1.0 + erf(x * 0.70710678)); }
-        // The bound of the inner function hides a NaN, and lavapipe makes 0 of NaN times 0.
-        case 14u: { return select(0.5 * x * (1.0 + sure_tanh(gelu_inner(x))), x, is_nan(x)); }
+        case 14u: { return 0.5 * x * (1.0 + sure_tanh(gelu_inner(x))); }
         case 15u: { return x * sigmoid(x); }
         case 16u: { return x * hard_sigmoid(x); }
         case 17u: { return x * tanh_of_softplus(x); }
         default: { return x; }
     }
+}
+
+// SLOPE x. Compilers know SLOPE, and fold 0 x to 0: that would hide a NaN.
+fn sloped(x: f32) -> f32 {
+    return select(SLOPE * x, x, SLOPE == 0.0 && is_nan(x));
 }
 
 fn activate4(x: vec4<f32>) -> vec4<f32> {

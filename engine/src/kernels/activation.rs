@@ -1,6 +1,6 @@
 //! Activation function of its own, not fused into the layer before it.
 
-use super::activation_functions::{Activation, CONSTANTS, Function};
+use super::activation_functions::{Activation, CONSTANTS, Function, FunctionNumbers};
 use super::cases::{Case, InputFill};
 use super::rounding::{index, single};
 use super::text::wgsl;
@@ -129,7 +129,10 @@ fn each_function(buffers: impl Fn(Case, Function, usize) -> Case) -> Vec<Case> {
     let last = sizes.len() - 1;
     let nothing = Function::plain(Activation::None);
     let sized = Function::examples().zip(sizes[..last].iter().copied().cycle());
-    sized.chain([(nothing, sizes[last])]).map(case).collect()
+    // A factor of 0, which compilers fold.
+    let zero = FunctionNumbers { slope: 0.0, offset: 0.5, ..FunctionNumbers::NONE };
+    let zeros = [Activation::Affine, Activation::LeakyRelu].map(|activation| Function { activation, numbers: zero });
+    sized.chain([(nothing, sizes[last])]).chain(zeros.map(|function| (function, 65))).map(case).collect()
 }
 
 #[cfg(test)]
