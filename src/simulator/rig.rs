@@ -57,8 +57,7 @@ const OTHER_SPLIT: &str = "needs `learned` or `even`";
 pub struct RigConfig {
     /// Rows of a batch.
     pub batch_size: u32,
-    /// Name of one of the crate's [`presets`], in place of `model`, in the size that `manyhands bench` measures:
-    /// [`Preset::measured`](presets::Preset::measured).
+    /// Name of one of the crate's [`presets`], in place of `model`, in the size that `manyhands bench` measures.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_preset")]
     pub preset: Option<String>,
     /// Optimizer; the host's work depends on it. Default: Adam.
