@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anstyle::{AnsiColor, Style};
 use log::{Level, LevelFilter};
 use manyhands::{Error, Result};
 use manyhands_engine::shown::shown;
@@ -74,7 +75,7 @@ impl Terminal {
                     level => level.as_str().to_lowercase(),
                 };
                 let process = if rank == 0 { String::new() } else { format!("process {rank}: ") };
-                writeln!(out, "{}", to_show(&format!("{process}{level}: {text}"), error_columns()))
+                writeln!(out, "{}", coloured(&to_show(&format!("{process}{level}: {text}"), error_columns())))
             })
             .target(env_logger::Target::Pipe(Box::new(stderr)))
             .try_init();
@@ -135,7 +136,7 @@ impl Terminal {
             return;
         }
         let text = to_show(&text.to_string(), error_columns());
-        self.bars.suspend(|| to_stderr(format_args!("{text}\n")));
+        self.bars.suspend(|| to_stderr(format_args!("{}\n", coloured(&text))));
     }
 
     /// Prints the error that ended the command.
@@ -181,9 +182,25 @@ pub fn safe(text: &str) -> String {
     text.split('\n').map(|line| shown(line).to_string()).collect::<Vec<_>>().join("\n")
 }
 
-/// Errors of stderr itself can't be reported.
+/// Text whose lines begin with a word in colour where they are an error, a warning or help, as the compiler of Rust has them.
+fn coloured(text: &str) -> String {
+    text.split('\n').map(coloured_line).collect::<Vec<_>>().join("\n")
+}
+
+fn coloured_line(line: &str) -> String {
+    const WORDS: [(&str, AnsiColor); 3] =
+        [("error:", AnsiColor::Red), ("warning:", AnsiColor::Yellow), ("help:", AnsiColor::Cyan)];
+    let rest = line.trim_start();
+    let Some((word, color)) = WORDS.into_iter().find(|(word, _)| rest.starts_with(word)) else {
+        return line.into();
+    };
+    let style = Style::new().bold().fg_color(Some(color.into()));
+    format!("{}{style}{word}{style:#}{}", &line[..line.len() - rest.len()], &rest[word.len()..])
+}
+
+/// Errors of stderr itself can't be reported. Colours are left out where stderr is no terminal, or `NO_COLOR` is set.
 fn to_stderr(text: Arguments<'_>) {
-    drop(io::stderr().lock().write_fmt(text));
+    drop(anstream::stderr().lock().write_fmt(text));
 }
 
 /// Writes to stderr without tearing the bar.
@@ -191,7 +208,7 @@ struct AboveBar(Bars);
 
 impl Write for AboveBar {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().lock().write_all(bytes))?;
+        self.0.suspend(|| anstream::stderr().lock().write_all(bytes))?;
         Ok(bytes.len())
     }
 
@@ -225,5 +242,18 @@ mod tests {
     fn what_is_shown_fits_and_steers_nothing() {
         assert_eq!(to_show("class \u{1b}[31mred\nnext", None), "class \\u{1b}[31mred\nnext");
         assert_eq!(to_show("  help: name one of these, or none", Some(24)), "  help: name one of\n    these, or none");
+    }
+
+    #[test]
+    fn the_first_word_of_an_error_and_of_its_help_is_in_colour() {
+        let text = "error: no such file: a.csv\n  help: name another\nan error: no label";
+        let bold = |color: u8, word: &str| format!("\u{1b}[1m\u{1b}[{color}m{word}\u{1b}[0m");
+        let shown = format!(
+            "{} no such file: a.csv\n  {} name another\nan error: no label",
+            bold(31, "error:"),
+            bold(36, "help:")
+        );
+        assert_eq!(coloured(text), shown);
+        assert_eq!(anstream::adapter::strip_str(&shown).to_string(), text);
     }
 }
