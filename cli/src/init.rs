@@ -6,6 +6,7 @@ mod text;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -201,8 +202,7 @@ fn file(args: &InitArgs) -> Result<Proposal> {
         );
     }
     let mut begin = [0; 4];
-    let read =
-        std::io::Read::read(&mut files::open(path)?, &mut begin).map_err(|source| Error::reading(path, source))?;
+    let read = files::open(path)?.read(&mut begin).map_err(|source| Error::reading(path, source))?;
     let is_text = (!begin[..read].contains(&0) || is_utf16(&begin)) && !begin.starts_with(&[0x1f, 0x8b]);
     if !has_extension(path, TABLES) && !is_text {
         return refuse(
@@ -210,7 +210,25 @@ fn file(args: &InitArgs) -> Result<Proposal> {
             "of IDX files, plain or gzipped, name the folder; unpack other files first",
         );
     }
+    if let Some(row) = row_of_json(path)? {
+        let is_of_texts = ["messages", "prompt", "text"].iter().any(|key| row.contains_key(*key));
+        let help = if is_of_texts {
+            format!("fine-tune a language model on it by `manyhands finetune MODEL {}`", shown(path))
+        } else {
+            "write it as a table, by pandas: `read_json(FILE, lines=True).to_csv(\"table.csv\", index=False)`".into()
+        };
+        return refuse("needs to be a table, a text or a folder, but holds rows of JSON", &help);
+    }
     table::propose(args)
+}
+
+/// The object that a file begins with, if it is one line of JSON Lines.
+fn row_of_json(path: &Path) -> Result<Option<serde_json::Map<String, serde_json::Value>>> {
+    const MOST_BYTES: u64 = 1 << 20;
+    let mut line = String::new();
+    let read = BufReader::new(files::open(path)?.take(MOST_BYTES)).read_line(&mut line);
+    // Tables may have another encoding.
+    Ok(read.ok().and_then(|_| serde_json::from_str(&line).ok()))
 }
 
 /// The data of a text of settings that has `[data]` alone.

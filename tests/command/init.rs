@@ -307,6 +307,8 @@ fn what_can_not_be_told_is_refused() {
     fs::create_dir(path("empty")).unwrap();
     fs::write(path("one.png"), "no image").unwrap();
     fs::write(path("bytes.bin"), [0, 1, 2, 3]).unwrap();
+    fs::write(path("chat.jsonl"), "{\"prompt\": \"1 + 1 =\", \"completion\": \"2\"}\n").unwrap();
+    fs::write(path("rows.json"), "{\"x\": 1, \"kind\": \"a\"}\n").unwrap();
     for (line, needed) in [
         ("init nowhere.csv", "`nowhere.csv` can't be read"),
         (
@@ -321,6 +323,12 @@ fn what_can_not_be_told_is_refused() {
         ("init t.csv --target-kind values", "the target `kind` needs numbers to predict, but holds: category"),
         ("init empty", "the folder `empty` needs a sub-folder of images for each class, MNIST's or CIFAR-10's files"),
         ("init one.png", "`one.png` needs to be a table, a text or a folder, but is an image"),
+        (
+            "init chat.jsonl",
+            "`chat.jsonl` needs to be a table, a text or a folder, but holds rows of JSON\n  help: fine-tune a language model on it by \
+             `manyhands finetune MODEL chat.jsonl`",
+        ),
+        ("init rows.json", "but holds rows of JSON\n  help: write it as a table, by pandas"),
         ("init bytes.bin", "`bytes.bin` needs to be a table, a text or a folder, but is none of them"),
     ] {
         let error = refused(&home, line);
