@@ -6,11 +6,13 @@ use clap::Args;
 use manyhands::{Error, Model, Result};
 use manyhands_engine::{files, shown::bytes};
 
+use super::run_folder::model_path;
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
 
 #[derive(Args)]
 pub struct ExportArgs {
-    /// Model file or checkpoint.
+    /// Model file or checkpoint, or the folder of a run: its best model.
+    #[arg(value_parser = model_path())]
     file: PathBuf,
     /// File to write; its ending names the format. Default: the model file's name with `.onnx`.
     #[arg(value_name = "OUT.onnx")]

@@ -15,6 +15,7 @@ use manyhands_text::tokenizer::Around;
 use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
 use serde_json::json;
 
+use super::run_folder::model_path;
 use super::terminal::Terminal;
 use super::{AdapterChoice, adapters, at_least_one};
 
@@ -23,7 +24,8 @@ const RESERVED: [u32; 2] = [0, 1];
 
 #[derive(Args)]
 pub struct GenerateArgs {
-    /// Language model: a Hugging Face folder, a GGUF file, or a model file of `train` that was trained on a text.
+    /// Language model: a Hugging Face folder, a GGUF file, or what `train` made of a text: the folder of its run, or a model file.
+    #[arg(value_parser = model_path())]
     model: PathBuf,
     /// Text to continue; for a chat model, the message to answer.
     prompt: String,

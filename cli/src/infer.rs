@@ -16,6 +16,7 @@ use ndarray::ArrayD;
 
 use super::baseline::Baseline;
 use super::classes::{Names, largest, softmax};
+use super::run_folder::model_path;
 use super::seen::{SeenClasses, listed, never_predicted, without_counts};
 use super::settings::SettingsFile;
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
@@ -62,7 +63,8 @@ pub struct PredictArgs {
 /// A trained model and its data.
 #[derive(Args)]
 struct TrainedModelArgs {
-    /// Model file or checkpoint.
+    /// Model file or checkpoint, or the folder of a run: its best model.
+    #[arg(value_parser = model_path())]
     file: PathBuf,
     #[command(flatten)]
     data: DataChoice,

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use manyhands::{Error, Existing, Result};
 use manyhands_engine::{files, shown::shown};
 
@@ -139,6 +140,14 @@ impl RunFolder {
             _ => Ok(()),
         }
     }
+}
+
+/// Reads a model's path from the command line: the folder of a run stands for its best model, or for its last where it chose none.
+pub fn model_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| {
+        let run = RunFolder::new(&path);
+        [run.best(), run.last()].into_iter().find(|file| file.is_file()).unwrap_or(path)
+    })
 }
 
 /// The tables of settings without which a checkpoint is another model's.

@@ -5,16 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 use manyhands::adapters::{Kind, MemoryLimits};
 use manyhands::{Checkpoint, MemoryNeed, Model, Result, Trainer};
-use manyhands_engine::shown::bytes;
+use manyhands_engine::shown::{bytes, counted};
 use manyhands_engine::table::Table;
 
 use super::MemoryChoice;
+use super::run_folder::model_path;
 use super::settings::SettingsFile;
 use super::terminal::{Terminal, columns};
 
 #[derive(Args)]
 pub struct SummaryArgs {
-    /// Model file, checkpoint, or settings file (`.toml`).
+    /// Model file, checkpoint, folder of a run, or settings file (`.toml`).
+    #[arg(value_parser = model_path())]
     file: PathBuf,
     #[command(flatten)]
     memory: MemoryChoice,
@@ -33,10 +35,10 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
     if let Ok(checkpoint) = Checkpoint::load(&args.file) {
         let progress = &checkpoint.progress;
         terminal.line(format_args!(
-            "checkpoint of `{}` after {} epochs, {} steps",
+            "checkpoint of `{}` after {}, {}",
             checkpoint.optimizer.name(),
-            progress.epoch,
-            progress.step
+            counted(progress.epoch, "epoch"),
+            counted(progress.step, "step")
         ));
     }
     Ok(())

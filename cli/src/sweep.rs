@@ -16,7 +16,7 @@ use manyhands::callbacks::{Mode, Monitor};
 use manyhands::{Error, ErrorKind, Placement, Result};
 use manyhands_engine::files::Lock;
 use manyhands_engine::runtime::{STACK_BYTES, panic_text};
-use manyhands_engine::shown::shown;
+use manyhands_engine::shown::{counted, shown};
 
 use self::record::{Asked, SeenTrial, TrialRow, TrialState};
 use self::rounds::Rounds;
@@ -513,13 +513,6 @@ impl Sweep<'_> {
         self.say(format_args!("all trials in `{}` and `{}`", self.csv().display(), self.json().display()));
         Ok(())
     }
-}
-
-/// `1 epoch`, `2 epochs`.
-fn counted(count: impl std::fmt::Display, what: &str) -> String {
-    let count = count.to_string();
-    let end = if count == "1" { "" } else { "s" };
-    format!("{count} {what}{end}")
 }
 
 /// Whether an error is that of an adapter, not of a trial: another adapter may do it.

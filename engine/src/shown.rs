@@ -57,6 +57,18 @@ pub fn thousands(number: impl Display) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
+/// A number of things in words: `1 epoch`, `2 epochs`.
+///
+/// ```
+/// use manyhands_engine::shown::counted;
+/// assert_eq!([counted(1, "row"), counted(0, "row")], ["1 row", "0 rows"]);
+/// ```
+pub fn counted(count: impl Display, what: &str) -> String {
+    let count = count.to_string();
+    let end = if count == "1" { "" } else { "s" };
+    format!("{count} {what}{end}")
+}
+
 /// An amount of memory.
 ///
 /// ```

@@ -45,6 +45,7 @@ fn each_run_has_a_folder_with_a_number_and_its_last_line_predicts() {
         }
         let predicted = succeed(&folder, &format!("predict {best} table.csv"));
         assert_eq!(predicted.lines().count(), 41, "{predicted}");
+        assert_eq!(succeed(&folder, &format!("predict runs/{number} table.csv")), predicted);
     }
     assert!(!folder.path().join("manyhands.safetensors").exists());
     // A folder that was not named is told also in silence, and numbers go on behind the largest.
@@ -55,6 +56,9 @@ fn each_run_has_a_folder_with_a_number_and_its_last_line_predicts() {
     // What is named needs no word.
     assert_eq!(succeed(&folder, "train run.toml --epochs 1 --quiet --save a.safetensors"), "");
     assert!(!folder.path().join("runs/9").exists());
+    // A run without a best model stands for its last one.
+    fs::remove_file(folder.path().join("runs/8/best.safetensors")).unwrap();
+    assert!(succeed(&folder, "summary runs/8").contains("after 1 epoch, "));
 }
 
 #[test]
