@@ -17,7 +17,7 @@ use manyhands::processes::Group;
 use manyhands::schema::DataPlace;
 use manyhands::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, Trainer};
 use manyhands_engine::files as written;
-use manyhands_engine::shown::thousands;
+use manyhands_engine::shown::{counted, thousands};
 
 use super::baseline::Baseline;
 use super::interrupt::Interrupt;
@@ -257,8 +257,9 @@ fn plan(run: &PreparedRun) -> String {
     let steps = if run.fit.drop_remainder { rows / size } else { rows.div_ceil(size) };
     let epochs = run.fit.epochs.saturating_sub(done);
     format!(
-        "dry run: {epochs} epochs of {} steps would be trained, {} in all; nothing was written",
-        thousands(steps),
+        "dry run: {} of {} would be trained, {} in all; nothing was written",
+        counted(epochs, "epoch"),
+        counted(thousands(steps), "step"),
         thousands(epochs.saturating_mul(steps as u64))
     )
 }
@@ -389,7 +390,7 @@ fn finished(run: &PreparedRun) -> Option<String> {
         return Some(format!("nothing to do: early stopping ended this run after epoch {}", progress.epoch));
     }
     (progress.epoch >= run.fit.epochs)
-        .then(|| format!("nothing to do: all {} epochs are done; `--epochs` asks for more", progress.epoch))
+        .then(|| format!("nothing to do: {} done; `--epochs` asks for more", counted(progress.epoch, "epoch")))
 }
 
 fn open_adapters(run: &mut PreparedRun, args: &TrainArgs, terminal: &Terminal) -> Result<()> {
@@ -411,7 +412,8 @@ fn open_adapters(run: &mut PreparedRun, args: &TrainArgs, terminal: &Terminal) -
         terminal.line("this machine has no GPU, or no driver for it: see `manyhands adapters`");
     }
     if let Some((epochs, steps)) = run.done {
-        terminal.line(format_args!("resuming after step {steps}, with {epochs} of {} epochs done", run.fit.epochs));
+        let all = counted(run.fit.epochs, "epoch");
+        terminal.line(format_args!("resuming after step {steps}, with {epochs} of {all} done"));
     }
     Ok(())
 }

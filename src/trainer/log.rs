@@ -52,10 +52,14 @@ impl fmt::Display for Values {
     }
 }
 
-/// Four digits after the point, or four significant ones for a smaller value.
+/// Four digits after the point, or four significant ones for a smaller value; fewer after the point of a large one.
 fn number(value: f64) -> String {
-    let is_small = value != 0.0 && value.abs() < 1e-3;
-    if is_small { format!("{value:.3e}") } else { format!("{value:.4}") }
+    match value.abs() {
+        small if small != 0.0 && small < 1e-3 => format!("{value:.3e}"),
+        large if large >= 1e5 => format!("{value:.0}"),
+        large if large >= 1e3 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
 }
 
 /// One adapter's part in a step.
@@ -209,6 +213,7 @@ mod tests {
             values.set(name, value);
         }
         assert_eq!(values.to_string(), "loss 0.0000, accuracy 0.9800, val_loss 1.500e-5, val_accuracy NaN");
+        assert_eq!([-123_456.7, 1234.5678, 999.98765].map(number), ["-123457", "1234.57", "999.9877"]);
         assert!(values.get("val_accuracy").unwrap().is_nan() && values.get("val_mae").is_none());
     }
 }

@@ -482,7 +482,7 @@ fn a_run_that_is_done_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     succeed(&folder, "train --epochs 1");
     let before = fs::read(folder.path().join("runs/1/last.safetensors")).unwrap();
-    assert!(succeed(&folder, "train --epochs 1 --resume").contains("nothing to do: all 1 epochs are done"));
+    assert!(succeed(&folder, "train --epochs 1 --resume").contains("nothing to do: 1 epoch done"));
     assert_eq!(fs::read(folder.path().join("runs/1/last.safetensors")).unwrap(), before);
     assert!(!folder.path().join("runs/2").exists());
 }

@@ -14,6 +14,7 @@ use manyhands_bench::steps::{self, RigSteps};
 use manyhands_bench::{BenchSettings, workloads};
 use manyhands_engine::files::FileKind;
 use manyhands_engine::runtime::{self, Runtime};
+use manyhands_engine::shown::counted;
 
 use super::super::AdapterChoice;
 use super::super::doctor;
@@ -68,8 +69,8 @@ pub fn run(args: &BenchReportArgs, terminal: &Terminal) -> Result<()> {
     prepare_files(&[(&page, FileKind::Page), (&json, FileKind::Report)])?;
     let list = args.adapters.or_all()?;
     terminal.note(format_args!(
-        "this takes up to {} minutes, up to 1 GB of memory on each adapter and 3 GB of main memory; end other programs first",
-        args.minutes
+        "this takes up to {}, up to 1 GB of memory on each adapter and 3 GB of main memory; end other programs first",
+        counted(args.minutes, "minute")
     ));
     let members: Vec<RigAdapter> = list.iter().cloned().map(RigAdapter::from).collect();
     let report = BenchReport {

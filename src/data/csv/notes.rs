@@ -10,6 +10,7 @@ use super::source::TableSource;
 use super::survey::NoInput;
 use super::{Fields, InputFields, ReadTable};
 use crate::schema::{Code, few};
+use crate::shown::counted;
 use crate::{Error, Result, thousands};
 
 /// Root mean square above which a column is large: layers start with weights for values around 1.
@@ -79,10 +80,11 @@ fn without_target(table: &ReadTable<'_>) -> Option<String> {
 
 /// Categories that are too rare to have an element.
 pub(super) fn rare(column: &str, lost: &Lost) -> Option<String> {
+    let are = if lost.others == 1 { "is" } else { "are" };
     (lost.others > 0).then(|| {
         format!(
-            "{} fields of `{}` are of no frequent category of the training rows: {}",
-            thousands(lost.others),
+            "{} of `{}` {are} of no frequent category of the training rows: {}",
+            counted(thousands(lost.others), "field"),
             crate::shown(column),
             few(&lost.names)
         )
