@@ -3,6 +3,7 @@
 mod images;
 mod table;
 mod text;
+mod texts;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -279,6 +279,31 @@ fn idx_files_and_texts() {
 }
 
 #[test]
+fn a_table_of_texts_gives_a_model_that_reads_them() {
+    let home = tempfile::tempdir().unwrap();
+    let table = |name: &str| fs::read_to_string(Path::new(DATA).join(name)).unwrap();
+    fs::write(home.path().join("t.csv"), table("sentences_train.csv")).unwrap();
+    fs::write(home.path().join("new.csv"), table("sentences_test.csv")).unwrap();
+    let seen = succeed(&home, "init t.csv");
+    assert!(seen.contains("120 rows of text `sentence`: 9 tokens, 61 different ones"), "{seen}");
+    succeed(&home, "train run.toml --quiet --run read");
+    let values = succeed(&home, "evaluate read new.csv --json");
+    assert!(serde_json::from_str::<Value>(&values).unwrap()["accuracy"].as_f64().unwrap() > 0.9, "{values}");
+    assert!(succeed(&home, "predict read new.csv").starts_with("row,class,probability_food,probability_weather\n"));
+
+    // Beside numbers it is left out, with the way to learn from it.
+    let texts = table("sentences_train.csv");
+    let rows = texts.lines().enumerate().map(|(at, line)| match at {
+        0 => format!("x,{line}\n"),
+        at => format!("{},{line}\n", at % 7),
+    });
+    fs::write(home.path().join("both.csv"), rows.collect::<String>()).unwrap();
+    let seen = succeed(&home, "init both.csv -o both.toml");
+    assert!(seen.contains("`sentence` holds free text: `--ignore` all other columns to learn from it"), "{seen}");
+    assert!(succeed(&home, "init both.csv -o text.toml --ignore x").contains("of text `sentence`: 9 tokens"));
+}
+
+#[test]
 fn rare_classes_get_weights() {
     let home = tempfile::tempdir().unwrap();
     let write = |rows: usize| {

@@ -12,7 +12,9 @@ use manyhands_engine::{
     shown::{shown, thousands},
 };
 
-use super::{InitArgs, Proposal, TrainingLength, class_weights, commented, data_of, n_classes, quoted, quoted_path};
+use super::{
+    InitArgs, Proposal, TrainingLength, class_weights, commented, data_of, n_classes, quoted, quoted_path, texts,
+};
 
 /// Names of columns that are mostly to be predicted.
 const TARGETS: [&str; 9] = ["target", "label", "labels", "outcome", "diagnosis", "species", "survived", "class", "y"];
@@ -39,20 +41,25 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
     };
     check_target(path, target, is_class)?;
     let inputs = ColumnsToSet::of(path, &sketch, target, args)?;
-    let schedule = TrainingLength { rows: sketch.rows, epochs: 200, patience: 20, learning_rate: "0.001" };
+    let learning_rate = if inputs.text.is_some() { "0.005" } else { "0.001" };
+    let schedule = TrainingLength { rows: sketch.rows, epochs: 200, patience: 20, learning_rate };
     let data = data_text(path, target, is_class, (&sketch, &inputs))?;
     let aside = schedule.validation().and_then(|fraction| Some(Aside { fraction: fraction.parse().ok()?, seed: 0 }));
     let train = data_of(&data)?.open_aside(aside)?.train;
     let description = Description::of("data", &train)?;
     let passed_over = if args.target.is_none() { passed_over(&sketch, target) } else { String::new() };
-    let seen = format!("{}\n{description}\n{passed_over}{}", columns(&sketch, target, &inputs), says(target, is_class));
-    let width = train.input_shapes().first().map_or(0, manyhands::Shape::len);
-    let (hidden, layers, loss, metrics, epsilon) = if is_class {
+    let seen = format!(
+        "{}\n{description}\n{passed_over}{}{}",
+        columns(&sketch, target, &inputs),
+        says(target, is_class),
+        unread_text(&sketch, target, &inputs)
+    );
+    let (layers, loss, metrics, epsilon) = if is_class {
         let classes = description.targets.iter().flat_map(|(_, counts)| counts).map(|class| class.name.clone());
         let names = few(&classes.collect::<Vec<_>>());
         let last = commented(&format!("  {{ type = \"Dense\", units = {} }},", n_classes(&description)), &names);
         let more = class_weights(&description);
-        (hidden(sketch.rows), last, "SparseCategoricalCrossentropy", more, None)
+        (last, "SparseCategoricalCrossentropy", more, None)
     } else {
         let (mean, deviation) = spread(&train, aside)?;
         let last = format!(
@@ -61,14 +68,26 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
         );
         let metrics = "metrics = [\"mean_absolute_error\", \"r2_score\"]\n".to_owned();
         let epsilon = (deviation < SMALL).then_some(1e-7 * deviation * deviation);
-        (hidden(sketch.rows), last, "MeanSquaredError", metrics, epsilon)
+        (last, "MeanSquaredError", metrics, epsilon)
     };
-    let input = format!("# Its input is a row of the data: {width} numbers. `input = [{width}]` would fix that.\n");
+    let first = match inputs.text {
+        Some(text) => texts::layers(&train, text),
+        None => first_layers(&train, sketch.rows),
+    };
     let settings = format!(
-        "{data}\n[model]\n{input}layers = [\n{hidden}{layers}]\n\n[loss]\ntype = \"{loss}\"\n\n{}",
+        "{data}\n[model]\n{first}{layers}]\n\n[loss]\ntype = \"{loss}\"\n\n{}",
         schedule.text(epsilon, &metrics)
     );
     Ok(Proposal { seen, settings })
+}
+
+/// The model up to its last layer.
+fn first_layers(train: &dyn Dataset, rows: usize) -> String {
+    let width = train.input_shapes().first().map_or(0, manyhands::Shape::len);
+    let hidden = hidden(rows);
+    format!(
+        "# Its input is a row of the data: {width} numbers. `input = [{width}]` would fix that.\nlayers = [\n{hidden}"
+    )
 }
 
 /// The column to predict.
@@ -113,6 +132,8 @@ struct ColumnsToSet<'a> {
     ignored: Vec<&'a ColumnSketch>,
     /// Columns for `kinds`: inputs that seem to be none.
     kept: Vec<&'a ColumnSketch>,
+    /// The column of texts that is the only input, where nothing else can be one.
+    text: Option<&'a ColumnSketch>,
 }
 
 impl<'a> ColumnsToSet<'a> {
@@ -144,14 +165,16 @@ impl<'a> ColumnsToSet<'a> {
         };
         let (suspects, others): (Vec<_>, Vec<_>) =
             sketch.columns.iter().filter(is_other).partition(|column| column.suspect.is_some());
+        let has_others = !others.is_empty() || !kept.is_empty();
+        let text = if has_others { None } else { texts::column(sketch, target, &ignored) };
         // A table of one column and its target has nothing else to learn from.
-        let suspects = if others.is_empty() && kept.is_empty() { Vec::new() } else { suspects };
-        Ok(Self { ignored: ignored.into_iter().chain(suspects).collect(), kept })
+        let suspects = if has_others || text.is_some() { suspects } else { Vec::new() };
+        Ok(Self { ignored: ignored.into_iter().chain(suspects).collect(), kept, text })
     }
 
     fn uses(&self, column: &ColumnSketch) -> bool {
         let is = |other: &&ColumnSketch| other.column.index == column.column.index;
-        self.kept.iter().any(is) || (column.no_input.is_none() && !self.ignored.iter().any(is))
+        self.kept.iter().chain(&self.text).any(is) || (column.no_input.is_none() && !self.ignored.iter().any(is))
     }
 }
 
@@ -241,6 +264,17 @@ fn says(target: &ColumnSketch, is_class: bool) -> String {
     format!("the model predicts {what} in `{}`; `--target` names another column", shown(&target.column.to_string()))
 }
 
+/// A way to learn from free text that is left out beside other columns.
+fn unread_text(sketch: &Sketch, target: &ColumnSketch, inputs: &ColumnsToSet<'_>) -> String {
+    match texts::column(sketch, target, &inputs.ignored) {
+        Some(text) if inputs.text.is_none() => {
+            let name = text.column.to_string();
+            format!("\n`{}` holds free text: `--ignore` all other columns to learn from it", shown(&name))
+        }
+        _ => String::new(),
+    }
+}
+
 /// A column as a value in a settings file.
 fn key(column: &ColumnSketch) -> String {
     match column.key() {
@@ -269,6 +303,9 @@ fn data_text(
     let left_out: Vec<String> = sketch.columns.iter().filter(is_left_out).map(|it| it.column.to_string()).collect();
     if !left_out.is_empty() {
         text += &format!("# Left out by itself: {}.\n", few(&left_out));
+    }
+    if let Some(column) = inputs.text {
+        return texts::data_text(&text, column, &self::key(column));
     }
     let first = sketch.columns.iter().find(|column| column.column.index != target.column.index);
     let first = first.filter(|first| first.no_input.is_none()).unwrap_or(target);
