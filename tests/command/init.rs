@@ -90,6 +90,11 @@ fn numbers_come_back_in_their_own_unit() {
     assert!(column(&predicted, "value_body_mass_g").iter().all(|it| (2000.0..7000.0).contains(&it.parse().unwrap())));
 }
 
+/// The settings behind their head.
+fn data_of(settings: &str) -> &str {
+    settings.split_once("[data]").unwrap().1
+}
+
 #[test]
 fn images_and_a_single_one() {
     let home = tempfile::tempdir().unwrap();
@@ -98,6 +103,10 @@ fn images_and_a_single_one() {
     for needed in ["2 classes: across", "test data: ", "images of 8×8 pixels, gray"] {
         assert!(seen.contains(needed), "{needed}: {seen}");
     }
+    // The folder beside the one that is named is found, too.
+    succeed(&home, &format!("init {folder}/train --output beside.toml"));
+    let settings = |name: &str| fs::read_to_string(home.path().join(name)).unwrap();
+    assert_eq!(data_of(&settings("beside.toml")), data_of(&settings("run.toml")));
     succeed(&home, "train run.toml --quiet --epochs 20 --save model.safetensors");
     let image = fs::read_dir(format!("{folder}/test/across")).unwrap().next().unwrap().unwrap().path();
     let predicted = succeed(&home, &format!("predict model.safetensors {}", image.display()));

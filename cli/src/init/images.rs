@@ -44,14 +44,16 @@ pub(super) fn arrays(kind: &str, path: &Path) -> Result<Proposal> {
     proposal(&format!("[data]\ntype = \"{kind}\"\nfile = {}\n", quoted_path(path)?), "")
 }
 
-/// A folder of images for each class, or two of them: to train and to test.
+/// A folder of images for each class, or two of them, to train and to test: in one folder, or side by side.
 pub(super) fn folder(path: &Path) -> Result<Proposal> {
     let has_folder =
         |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
-    let named = |name: &str| Some(path.join(name)).filter(|folder| has_folder(folder));
-    let (train, test): (PathBuf, Option<PathBuf>) = match named("train") {
-        Some(train) => (train, TEST_FOLDERS.iter().find_map(|name| named(name))),
-        None => (path.to_path_buf(), None),
+    let named = |folder: &Path, name: &str| Some(folder.join(name)).filter(|folder| has_folder(folder));
+    let test_in = |folder: &Path| TEST_FOLDERS.iter().find_map(|name| named(folder, name));
+    let is_train = path.file_name().is_some_and(|name| name == "train");
+    let (train, test): (PathBuf, Option<PathBuf>) = match named(path, "train") {
+        Some(train) => (train, test_in(path)),
+        None => (path.to_path_buf(), path.parent().filter(|_| is_train).and_then(test_in)),
     };
     let seen = look(&train)?;
     let Some((height, width)) = size(&seen.sizes) else {
