@@ -333,6 +333,14 @@ fn several_runs_are_compared() {
     assert!(!page.contains("training.epochs"), "only settings that differ");
     succeed(&folder, "report runs/a runs/b -o pages/two.html");
     is_whole(&read(&folder, "pages/two.html"));
+    // Of runs with other data, none is called the best.
+    let other = read(&folder, "run.toml").replace("table.csv", "other.csv");
+    fs::copy(folder.path().join("table.csv"), folder.path().join("other.csv")).unwrap();
+    fs::write(folder.path().join("other.toml"), other).unwrap();
+    succeed(&folder, "train other.toml --run runs/other --quiet");
+    succeed(&folder, "report runs/a runs/other -o other.html");
+    let page = read(&folder, "other.html");
+    assert!(!page.contains("<tr class=\"best\">") && page.contains("none is called the best, since data, loss"));
     assert!(refused(&folder, "report nowhere").contains("needs to be that of a run, but has no `results.json`"));
 }
 

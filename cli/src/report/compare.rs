@@ -62,9 +62,32 @@ fn shared_names(runs: &[LoadedRun]) -> Vec<String> {
     all
 }
 
-/// The best run, if all are chosen by the same number.
+/// The settings with which one run's numbers are another's: data, what is predicted, and its loss.
+const COMPARED: [&str; 10] = [
+    "data.type",
+    "data.train",
+    "data.test",
+    "data.file",
+    "data.folder",
+    "data.target",
+    "data.targets",
+    "data.target_kind",
+    "loss",
+    "losses",
+];
+
+/// The best run, if all predict the same and are chosen by the same number.
 fn best_run(runs: &[LoadedRun]) -> Option<usize> {
     let results = &runs.first()?.results;
+    let is_compared = |key: &str| {
+        COMPARED.iter().any(|it| key.strip_prefix(it).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    };
+    let predicted = |run: &LoadedRun| -> Vec<(String, String)> {
+        flat(&run.settings).into_iter().filter(|(key, _)| is_compared(key)).collect()
+    };
+    if runs.iter().any(|run| predicted(run) != predicted(&runs[0])) {
+        return None;
+    }
     if runs.iter().any(|run| (&run.results.monitor, run.results.mode) != (&results.monitor, results.mode)) {
         return None;
     }
@@ -86,7 +109,11 @@ pub fn table(runs: &[LoadedRun]) -> Table {
 pub fn page(runs: &[LoadedRun]) -> String {
     let (header, rows) = rows(runs);
     let mut body = format!("<h1>{} runs</h1>\n<h2>Results</h2>\n", runs.len());
-    body.push_str("<p class=\"soft\">Numbers are those of each run's best epoch; the best run is set in bold.</p>\n");
+    let best = match best_run(runs) {
+        Some(_) => "the best run is set in bold",
+        None => "none is called the best, since data, loss or the number that chooses the best model differ",
+    };
+    body += &format!("<p class=\"soft\">Numbers are those of each run's best epoch; {best}.</p>\n");
     body.push_str(&html_table("Results", header, rows));
     body.push_str("<h2>Curves</h2>\n<div class=\"charts\">\n");
     for name in shared_names(runs) {
