@@ -10,6 +10,8 @@ use manyhands::logs::StepLog;
 use manyhands::{Error, Result, Schedule};
 use manyhands_engine::table::Table;
 
+use super::report::text::number;
+
 /// Steps of the test.
 pub const STEPS: u64 = 100;
 /// The first rate, and the last.
@@ -74,7 +76,7 @@ impl RangeTest {
     pub fn table(&self) -> Table {
         let mut table = Table::new(["learning rate", "loss, smoothed"]).numbers(0..2);
         for (rate, loss) in self.points.iter().step_by(9) {
-            table.row([format!("{rate:.1e}"), format!("{loss:.4}")]);
+            table.row([format!("{rate:.1e}"), number(*loss)]);
         }
         table
     }
