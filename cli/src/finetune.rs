@@ -10,6 +10,7 @@ use manyhands_engine::shown::{shown, thousands};
 use manyhands_text::adapter::{Adapter, write_adapter};
 use manyhands_text::examples::{NOT_LEARNED, Rows};
 use manyhands_text::rows::Reader;
+use manyhands_text::training::Steps;
 use manyhands_text::{ChatTemplate, Examples, ModelFiles, Tokenizer};
 
 use super::init::quoted_path;
@@ -177,18 +178,11 @@ impl FinetuneArgs {
     }
 }
 
-/// The settings file of a run.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "a part of the steps"
-)]
+/// The settings file of a run: those of [`manyhands_text::training::compile`], to be changed by users.
 fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examples) -> Result<String> {
     let rows = examples.train.ids.len() / examples.length;
     let epochs = args.epochs.unwrap_or(3);
-    let steps = rows.div_ceil(args.batch_size) * epochs;
-    let warmup = (steps as f64 * 0.03).ceil() as usize;
+    let Steps { warmup, decay } = Steps::of(rows, args.batch_size, epochs);
     let layers = args.layers.as_ref().map(|layers| format!("lora_layers = {layers:?}\n")).unwrap_or_default();
     let validation = if examples.held_out.ids.is_empty() { "none" } else { "test" };
     Ok(format!(
@@ -204,7 +198,7 @@ fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examp
         args.alpha,
         args.dropout,
         args.learning_rate,
-        steps.saturating_sub(warmup).max(1),
+        decay,
         args.batch_size,
         args.seed,
     ))
@@ -267,4 +261,36 @@ fn end(folder: &RunFolder, language: &LanguageTable, held_out: Option<&Rows>, te
     }
     terminal.line(format_args!("adapter in `{}`", path.display()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use manyhands::Sequential;
+    use manyhands::layers::Dense;
+    use manyhands_text::packing::LeftOut;
+    use manyhands_text::training::compile;
+
+    use super::super::{Arguments, Verb};
+    use super::*;
+
+    /// The Python package trains by the function, the command by the text.
+    #[test]
+    fn the_settings_of_a_run_say_what_the_function_gives() -> Result<()> {
+        let typed = ["manyhands", "finetune", "m", "t", "--learning-rate", "3e-4", "--seed", "7"];
+        let Ok(Arguments { command: Verb::Finetune(args), .. }) = Arguments::try_parse_from(typed) else {
+            return Err(Error::setting("the arguments", "need to be read", "report this defect"));
+        };
+        let model = Sequential::new([4]).add(Dense::new(5)).build(0)?;
+        for rows in [1, 11, 400] {
+            let train = Rows { ids: vec![0.0; 4 * rows], ..Rows::default() };
+            let (held_out, left_out) = (train.clone(), LeftOut::default());
+            let examples = Examples { length: 4, train, held_out, left_out, documents: 2 * rows };
+            let settings = settings_of(&args, Path::new("m"), Path::new("t"), &examples)?;
+            let written = SettingsFile::parse(&settings, "the settings")?.compile(&model, args.seed)?;
+            let needed = compile(args.learning_rate, Steps::of(rows, args.batch_size, 3), args.seed);
+            assert_eq!(format!("{written:?}"), format!("{needed:?}"));
+        }
+        Ok(())
+    }
 }

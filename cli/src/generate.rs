@@ -11,7 +11,7 @@ use manyhands_engine::files;
 use manyhands_engine::runtime;
 use manyhands_text::adapter::Adapter;
 use manyhands_text::generate::{self, Cached, Ended, Generated, Generation, NextToken, Rows, Sampling};
-use manyhands_text::tokenizer::Around;
+use manyhands_text::rows::Reader;
 use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
 use serde_json::json;
 
@@ -98,20 +98,14 @@ fn of_files(args: &GenerateArgs, adapter: Info, terminal: &Terminal) -> Result<(
 /// Tokens of the prompt, in the model's chat template if it has one.
 fn prompt_of(args: &GenerateArgs, files: &ModelFiles, tokenizer: &Tokenizer, terminal: &Terminal) -> Result<Vec<u32>> {
     let template = if args.raw { None } else { ChatTemplate::of(files, tokenizer)? };
-    let Some(template) = template else {
-        if args.chat {
-            return Err(Error::setting(
-                "`--chat`",
-                "needs a model with a chat template, but this one has none",
-                "leave it out",
-            ));
-        }
-        return Ok(tokenizer.encode(&args.prompt, Around::Added)?.ids);
-    };
-    if !args.chat && !terminal.is_quiet() {
+    if args.chat && template.is_none() {
+        let problem = "needs a model with a chat template, but this one has none";
+        return Err(Error::setting("`--chat`", problem, "leave it out"));
+    }
+    if template.is_some() && !args.chat && !terminal.is_quiet() {
         terminal.note("the prompt is a message to a chat model; `--raw` continues it as a text");
     }
-    Ok(tokenizer.encode(&template.question(&args.prompt)?, Around::None)?.ids)
+    Reader { tokenizer, template: template.as_ref() }.prompt(&args.prompt)
 }
 
 /// Writes with a model that was trained here on a text.

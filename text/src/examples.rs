@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use manyhands::data::InMemory;
 use manyhands_engine::{files, shown};
+use ndarray::Array2;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -13,8 +15,10 @@ use crate::tokenizer::{Around, Tokenizer};
 use crate::write::write_arrays;
 use crate::{Error, Result};
 
-/// Target of a position that is not learned: it counts in no loss (`ignore_class`).
+/// Target of a position that is not learned: it counts in no loss.
 pub const NOT_LEARNED: f32 = -100.0;
+/// The same as a class, for `ignore_class` of losses.
+pub const NOT_LEARNED_CLASS: i32 = -100;
 /// Rows have a multiple of so many tokens.
 const STEP: usize = 16;
 
@@ -57,21 +61,34 @@ impl Examples {
     pub fn read(reader: &Reader<'_>, path: &Path, most: usize, held_out: f64, seed: u64) -> Result<Self> {
         let is_plain = path.is_dir() || path.extension().is_some_and(|extension| extension == "txt");
         let documents = if is_plain { plain(reader.tokenizer, path, most)? } else { reader.read(path)? };
+        Self::of(&format!("`{}`", shown(path)), reader.tokenizer, &documents, most, (held_out, seed))
+    }
+
+    /// Rows of documents, each of which is one, as [`read`](Self::read) makes them. `who` names the documents in errors.
+    ///
+    /// # Errors
+    /// If nothing is left to train on.
+    pub fn of(
+        who: &str,
+        tokenizer: &Tokenizer,
+        documents: &[Document],
+        most: usize,
+        (held_out, seed): (f64, u64),
+    ) -> Result<Self> {
         let longest = documents.iter().map(|document| document.ids.len()).filter(|len| *len <= most).max();
         let length = longest.unwrap_or(0).next_multiple_of(STEP).min(most);
-        let packed = Packed::one_a_row(&documents, length.max(1));
+        let packed = Packed::one_a_row(documents, length.max(1));
         let (train, drawn) = drawn(packed.rows(), held_out, seed);
-        let who = || format!("`{}`", shown(path));
         if train.is_empty() {
             let LeftOut { count, longest, .. } = packed.left_out;
             let problem = format!("needs a row to train on, but has {} and {count} that are too long", packed.rows());
             let help = format!("the longest has {longest} tokens: set a greater length, or hold fewer rows out");
-            return Err(Error::data(who(), problem, help));
+            return Err(Error::data(who, problem, help));
         }
-        let rows = |chosen: &[usize]| Rows::of(&packed, chosen, reader.tokenizer);
+        let rows = |chosen: &[usize]| Rows::of(&packed, chosen, tokenizer);
         let (train, held_out) = (rows(&train)?, rows(&drawn)?);
         if train.learned == 0 {
-            return Err(Error::data(who(), "needs a token to learn, but its rows have none", "give longer texts"));
+            return Err(Error::data(who, "needs a token to learn, but its rows have none", "give longer texts"));
         }
         Ok(Self { length, train, held_out, left_out: packed.left_out, documents: documents.len() })
     }
@@ -112,6 +129,20 @@ impl Rows {
             rows.bytes += tokenizer.decode(&learned)?.len();
         }
         Ok(rows)
+    }
+
+    /// The rows as data in memory, `[rows, length]`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn dataset(&self, length: usize) -> Result<InMemory> {
+        let shaped = |values: &[f32]| {
+            let rows = values.len() / length.max(1);
+            Array2::from_shape_vec((rows, length), values.to_vec()).map_err(|error| {
+                Error::data("rows of tokens", format!("need {length} a row: {error}"), "report this defect")
+            })
+        };
+        InMemory::new(shaped(&self.ids)?, shaped(&self.targets)?)
     }
 
     /// Bits for each byte of the text, from the mean loss of its tokens, in nats.

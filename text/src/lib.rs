@@ -9,7 +9,7 @@
 // folders; `architecture/`: the network, from either; `tensor.rs`: a tensor; `layout.rs`: names and shapes of a network's tensors;
 // `model.rs`: a model's files; `network/`: its network as a model of `manyhands`; `tokenizer/`: tokenizers; `chat.rs`: chat templates;
 // `rows.rs`: texts to train on; `packing.rs`: documents in rows of one length; `examples.rs`: rows with their targets; `generate/`: texts
-// that a model writes; `adapter/`: PEFT folders; `write/`: Hugging Face folders, GGUF files.
+// that a model writes; `training.rs`: settings of training; `adapter/`: PEFT folders; `write/`: Hugging Face folders, GGUF files.
 
 pub mod adapter;
 pub mod architecture;
@@ -27,6 +27,7 @@ mod place;
 pub mod rows;
 mod tensor;
 pub mod tokenizer;
+pub mod training;
 pub mod write;
 
 pub use architecture::Architecture;

@@ -46,17 +46,57 @@ impl Reader<'_> {
             if text.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let place = Place { path, line };
-            let row: Value = serde_json::from_slice(text).map_err(|error| place.not_json(&error))?;
-            let mut document = self.document(&row).map_err(|problem| place.refuse(&problem))?;
-            document.line = line;
-            documents.push(document);
+            documents.push(self.row(text, line, &Place::Line(path, line))?);
         }
         if documents.is_empty() {
-            let help = "write one JSON object a line: {\"messages\": […]}, {\"prompt\": …, \"completion\": …} or {\"text\": …}";
-            return Err(Error::data(format!("`{}`", shown(path)), "needs at least one row, but has none", help));
+            return Err(none(&format!("`{}`", shown(path))));
         }
         Ok(documents)
+    }
+
+    /// Reads rows that are a JSON object each, as the lines of [`read`](Self::read).
+    ///
+    /// # Errors
+    /// If there is no row, or one is no such object, or the template refuses it: with the row's place in the list, from 0.
+    pub fn parse(&self, rows: &[String]) -> Result<Vec<Document>> {
+        if rows.is_empty() {
+            return Err(none("`rows`"));
+        }
+        let numbered = rows.iter().enumerate();
+        numbered.map(|(at, text)| self.row(text.as_bytes(), at + 1, &Place::Row(at))).collect()
+    }
+
+    fn row(&self, text: &[u8], line: usize, place: &Place<'_>) -> Result<Document> {
+        let row: Value = serde_json::from_slice(text).map_err(|error| place.not_json(&error))?;
+        let document = self.document(&row).map_err(|problem| place.refuse(&problem))?;
+        Ok(Document { line, ..document })
+    }
+
+    /// Tokens of a prompt: of a message of a user with the head of the answer, if there is a template, else of a text.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::question`] and [`Tokenizer::encode`].
+    pub fn prompt(&self, text: &str) -> Result<Vec<u32>> {
+        let tokens = match self.template {
+            Some(template) => self.tokenizer.encode(&template.question(text)?, Around::None)?,
+            None => self.tokenizer.encode(text, Around::Added)?,
+        };
+        Ok(tokens.ids)
+    }
+
+    /// Tokens of a conversation, a JSON list of messages, with the head of the answer that is to be written.
+    ///
+    /// # Errors
+    /// If there is no template, the list has no messages, or the template refuses them.
+    pub fn conversation_so_far(&self, messages: &str) -> Result<Vec<u32>> {
+        let refuse = |refused: Refused| Error::data("the conversation", refused.problem, refused.help);
+        let template = self
+            .template
+            .ok_or_else(|| refuse(without_template("needs a model with a chat template, but this one has none")))?;
+        let messages: Value = serde_json::from_str(messages)
+            .map_err(|error| refuse(Refused::because(format!("needs to be JSON, but: {error}"))))?;
+        let text = template.render(&checked(&messages).map_err(refuse)?, None, Ending::Answer)?;
+        Ok(self.tokenizer.encode(&text, Around::None)?.ids)
     }
 
     /// The tokens of a row.
@@ -115,10 +155,8 @@ impl Reader<'_> {
 
     /// A conversation, whose answers are learned.
     fn conversation(&self, messages: &Value, tools: Option<&Value>) -> Result<Document, Refused> {
-        let template = self.template.ok_or_else(|| Refused {
-            problem: "has `messages`, but the model has no chat template".into(),
-            help: "take a model for chats, or rows with `prompt` and `completion`".into(),
-        })?;
+        let template =
+            self.template.ok_or_else(|| without_template("has `messages`, but the model has no chat template"))?;
         let messages = checked(messages)?;
         let text = template.render(&messages, tools, Ending::Closed)?;
         let tokens = self.tokenizer.encode(&text, Around::None)?;
@@ -184,14 +222,28 @@ impl From<Error> for Refused {
     }
 }
 
-struct Place<'a> {
-    path: &'a Path,
-    line: usize,
+/// The error of texts without a row.
+fn none(who: &str) -> Error {
+    let help = "write one JSON object a line: {\"messages\": […]}, {\"prompt\": …, \"completion\": …} or {\"text\": …}";
+    Error::data(who, "needs at least one row, but has none", help)
+}
+
+fn without_template(problem: &str) -> Refused {
+    Refused { problem: problem.into(), help: "take a model for chats, or rows with `prompt` and `completion`".into() }
+}
+
+/// Place of a row: a line of a file, from 1, or one of a list, from 0.
+enum Place<'a> {
+    Line(&'a Path, usize),
+    Row(usize),
 }
 
 impl Place<'_> {
     fn who(&self) -> String {
-        format!("line {} of `{}`", self.line, shown(self.path))
+        match self {
+            Self::Line(path, line) => format!("line {line} of `{}`", shown(path)),
+            Self::Row(at) => format!("`rows[{at}]`"),
+        }
     }
 
     fn refuse(&self, refused: &Refused) -> Error {

@@ -50,35 +50,15 @@ impl LanguageTable {
     /// The model, with its factors filled from the seed.
     pub fn build(&self, seed: u64) -> Result<Model> {
         use manyhands_text::ModelFiles;
-        use manyhands_text::network::{self, Output};
+        use manyhands_text::network::{self, Factors, Output};
 
         let files = ModelFiles::open(&self.path)?;
         let mut model = network::build(&files, self.length, Output::Logits)?;
-        let layers = network::layers_of(files.architecture(), &self.parts(&files)?);
-        network::enable_lora(&mut model, layers.iter().map(String::as_str), self.lora(), seed)?;
+        let setting = "`lora_layers` of `[model.language]`";
+        let factors = Factors { lora: self.lora(), parts: self.lora_layers.clone(), setting };
+        factors.add(&mut model, files.architecture(), seed)?;
         Ok(model)
     }
-
-    /// The products that get factors.
-    fn parts(&self, files: &manyhands_text::ModelFiles) -> Result<Vec<&str>> {
-        use manyhands_engine::{names, shown::shown};
-
-        let known = manyhands_text::network::linear_parts(files.architecture());
-        let Some(wanted) = &self.lora_layers else { return Ok(known) };
-        match wanted.iter().find(|part| !known.contains(&part.as_str())) {
-            None if !wanted.is_empty() => Ok(wanted.iter().map(String::as_str).collect()),
-            None => Err(refuse("needs a layer at least, but names none", "leave it out: all are trained")),
-            Some(part) => {
-                let problem = format!("names `{}`, which can't have factors in this model", shown(part));
-                Err(refuse(&problem, &names::help(part, "it has", &known)))
-            }
-        }
-    }
-}
-
-#[cfg(feature = "text")]
-fn refuse(problem: &str, help: &str) -> manyhands::Error {
-    manyhands::Error::setting("`lora_layers` of `[model.language]`", problem, help)
 }
 
 #[cfg(not(feature = "text"))]

@@ -51,6 +51,11 @@ impl Cached {
         self.next.model()
     }
 
+    /// Whether a text of so many tokens needs no longer window, or there is none.
+    pub fn has_room(&self, tokens: usize) -> bool {
+        rounded(tokens).min(network::longest_row(&self.architecture)) <= self.window
+    }
+
     /// Keys and values of one token in one block.
     fn width(&self) -> usize {
         self.architecture.key_heads * self.architecture.head_width

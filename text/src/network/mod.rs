@@ -12,6 +12,7 @@ pub use cached::{beginning, next};
 
 use manyhands::Model;
 use manyhands::layers::Lora;
+use manyhands_engine::{names, shown};
 
 use crate::architecture::{Architecture, Family};
 use crate::{Error, ModelFiles, Result};
@@ -80,6 +81,46 @@ pub fn enable_lora<'a>(
     let layers: Vec<&str> = layers.into_iter().collect();
     model.enable_lora(layers.iter().copied(), lora.frozen_bias(), seed)?;
     model.freeze_all_but(layers)
+}
+
+/// Factors of low rank that are added to a model.
+#[derive(Clone, Debug)]
+pub struct Factors {
+    /// Their settings.
+    pub lora: Lora,
+    /// Products of each block that get factors, such as `attention.query`; those of [`linear_parts`] if it is `None`.
+    pub parts: Option<Vec<String>>,
+    /// Name of the setting `parts` in errors.
+    pub setting: &'static str,
+}
+
+impl Factors {
+    /// Adds the factors to a model that [`build`] made, filled from a seed, and freezes all else.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), or [`Model::enable_lora`].
+    pub fn add(&self, model: &mut Model, architecture: &Architecture, seed: u64) -> Result<()> {
+        let layers = layers_of(architecture, &self.check(architecture)?);
+        enable_lora(model, layers.iter().map(String::as_str), self.lora, seed)
+    }
+
+    /// The products that get factors.
+    ///
+    /// # Errors
+    /// If a product is named that the network can't adapt, or none.
+    pub fn check(&self, architecture: &Architecture) -> Result<Vec<&str>> {
+        let known = linear_parts(architecture);
+        let refuse = |problem: &str, help: &str| Err(Error::setting(self.setting, problem, help));
+        let Some(wanted) = &self.parts else { return Ok(known) };
+        match wanted.iter().find(|part| !known.contains(&part.as_str())) {
+            None if !wanted.is_empty() => Ok(wanted.iter().map(String::as_str).collect()),
+            None => refuse("needs a layer at least, but names none", "leave it out: all are trained"),
+            Some(part) => {
+                let problem = format!("names `{}`, which can't have factors in this model", shown(part));
+                refuse(&problem, &names::help(part, "it has", &known))
+            }
+        }
+    }
 }
 
 /// The longest row that a network reads: its positions, or the fewest tokens that a token of a block sees.

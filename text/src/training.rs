@@ -1,0 +1,35 @@
+//! Settings of training by which language models are fine-tuned: those of PEFT's examples, with `AdamW` as PyTorch has it.
+
+use manyhands::losses::SparseCategoricalCrossentropy;
+use manyhands::optimizers::AdamW;
+use manyhands::{Compile, Metric, Schedule};
+
+use crate::examples::NOT_LEARNED_CLASS;
+
+/// Training steps in which the learning rate rises from 0, and steps behind them in which it falls to 0 by a cosine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// Steps of the rise.
+    pub warmup: u64,
+    /// Steps of the fall.
+    pub decay: u64,
+}
+
+impl Steps {
+    /// The steps of a run: 3 % of them are the rise.
+    pub fn of(rows: usize, batch_size: usize, epochs: usize) -> Self {
+        let steps = rows.div_ceil(batch_size.max(1)).saturating_mul(epochs) as u64;
+        // In whole numbers, rounded up.
+        let warmup = steps.saturating_mul(3).div_ceil(100);
+        Self { warmup, decay: steps.saturating_sub(warmup).max(1) }
+    }
+}
+
+/// Optimizer, loss, metric and schedule: `AdamW` without decay, the mean loss of the tokens that are learned, gradients cut at a norm of 1.
+pub fn compile(learning_rate: f32, steps: Steps, seed: u64) -> Compile {
+    let optimizer = AdamW { learning_rate, weight_decay: 0.0, epsilon: 1e-8, outer_epsilon: true, ..AdamW::default() };
+    let loss = SparseCategoricalCrossentropy { ignore_class: Some(NOT_LEARNED_CLASS), ..Default::default() };
+    let schedule = Schedule::CosineDecay { decay_steps: steps.decay, alpha: 0.0, warmup_steps: steps.warmup };
+    let compile = Compile::new(optimizer, loss).metrics(vec![vec![Metric::Perplexity]]).schedule(schedule);
+    compile.clip_norm(1.0).seed(seed)
+}
