@@ -8,7 +8,8 @@
 Writes `text/tests/golden/`: packed blocks with their values, and small random models of each family as Hugging Face folder, three of
 them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model's files, `outputs.json` what it computes and how PEFT trains it
 (`outputs` as argument writes this file alone), `generation.json` (`generation`) what it draws tokens from and what PEFT's adapters change,
-`real.json` that of two real models (`real` computes their outputs anew).
+`merged.json` (`merged`) what models with an adapter merged compute in each type, `real.json` that of two real models (`real` computes their
+outputs anew).
 """
 
 import json
@@ -557,6 +558,7 @@ def main() -> None:
     adapter(transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "llama", dtype=torch.float32))
     outputs()
     generation()
+    merged()
     real(MODELS)
     real_outputs(MODELS)
 
@@ -642,6 +644,37 @@ def generation() -> None:
     (GOLDEN / "generation.json").write_text(json.dumps(golden) + "\n")
 
 
+def rounded(name: str, weight: torch.Tensor, kind: Type) -> torch.Tensor:
+    """A merged weight as the file of a type has it."""
+    values = weight.float().numpy()
+    # GPT-2 has its products transposed; blocks lie along their inputs.
+    is_turned = ".h." in name and values.ndim == 2
+    values = np.ascontiguousarray(values.T if is_turned else values)
+    packed = gguf.quants.quantize(values, kind)
+    unpacked = gguf.quants.dequantize(packed, kind).reshape(values.shape)
+    return torch.tensor(unpacked.T if is_turned else unpacked, dtype=torch.float64)
+
+
+def merged() -> None:
+    """What PEFT's adapters make of models when they are merged, and rounded to the type of a file."""
+    rng = np.random.default_rng(23)
+    golden = {}
+    for folder, name, own in [("adapter", "llama", Type.BF16), ("adapter-gpt2", "gpt2", Type.F16)]:
+        model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, dtype=torch.float64, attn_implementation="eager")
+        whole = peft.PeftModel.from_pretrained(model, GOLDEN / folder).double().merge_and_unload()
+        state = {key: weight.clone() for key, weight in whole.state_dict().items()}
+        ids = rng.integers(0, whole.config.vocab_size, (1, LENGTH))
+        golden[folder] = {"model": name, "ids": ids.tolist(), "own": own.name, "logits": {}}
+        for form, kind in [("folder", Type.F32), ("folder", own), ("gguf", Type.F16), ("gguf", Type.Q8_0)]:
+            for key, weight in state.items():
+                # As llama.cpp's converter, GGUF files have vectors and positions as 32-bit floats.
+                is_float = form == "gguf" and (weight.ndim == 1 or key == "transformer.wpe.weight")
+                whole.state_dict()[key].copy_(rounded(key, weight, Type.F32 if is_float else kind))
+            with torch.no_grad():
+                golden[folder]["logits"][f"{form} {kind.name}"] = summary(whole(torch.tensor(ids)).logits[0])
+    (GOLDEN / "merged.json").write_text(json.dumps(golden) + "\n")
+
+
 #: Prompts of which a real model is asked.
 PROMPTS = [
     "The capital of France is", "Once upon a time, there was a little", "Dear Sir,\n\nI am writing to", "def fibonacci(n):\n    ",
@@ -718,5 +751,5 @@ def read_again(llama) -> None:
 
 
 if __name__ == "__main__":
-    parts = {"outputs": outputs, "generation": generation, "real": lambda: real_outputs(MODELS)}
+    parts = {"outputs": outputs, "generation": generation, "merged": merged, "real": lambda: real_outputs(MODELS)}
     parts.get("".join(sys.argv[1:]), main)()

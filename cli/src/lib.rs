@@ -1,6 +1,6 @@
 //! The command line. Only this module prints.
 
-// Files: one for each verb, with a folder where it has parts: `train.rs`, `finetune.rs`, `infer.rs` (evaluate, predict), `generate.rs`,
+// Files: one for each verb, with a folder where it has parts: `train.rs`, `finetune.rs`, `infer.rs` (evaluate, predict), `generate.rs`, `merge.rs`,
 // `init.rs`, `sweep.rs`, `doctor.rs`, `report/`, `bench.rs`, `simulate.rs`, `summary.rs`, `adapters.rs`, `export.rs`, `texts.rs` (schema, completions, manual
 // pages). `settings.rs`: the settings file; `run_folder.rs`, `run_record.rs`: the folder of a run; `learning_rate.rs`: the range test;
 // `baseline.rs`: the score of a model that does not look; `classes.rs`, `seen.rs`: classes by name, and how often they come;
@@ -22,6 +22,8 @@ mod infer;
 mod init;
 mod interrupt;
 mod learning_rate;
+#[cfg(feature = "text")]
+mod merge;
 pub mod plot;
 mod progress;
 mod report;
@@ -89,6 +91,9 @@ enum Verb {
     /// Write a text with a language model: continue a text, or answer a message.
     #[cfg(feature = "text")]
     Generate(generate::GenerateArgs),
+    /// Merge a LoRA adapter into its language model, and write both as one: a Hugging Face folder, or a GGUF file for llama.cpp.
+    #[cfg(feature = "text")]
+    Merge(merge::MergeArgs),
     /// Write a trained model for other programs, as ONNX.
     Export(export::ExportArgs),
     /// Show the layers of a model: shapes, parameters, memory.
@@ -252,6 +257,8 @@ fn run_command(command: &Verb, words: &[OsString], terminal: &Terminal, group: &
         Verb::Report(args) => report::run(args, terminal),
         #[cfg(feature = "text")]
         Verb::Generate(args) => generate::run(args, terminal),
+        #[cfg(feature = "text")]
+        Verb::Merge(args) => merge::run(args, terminal),
         Verb::Export(args) => export::run(args, terminal),
         Verb::Summary(args) => summary::run(args, terminal),
         Verb::Simulate(args) => simulate::run(args, terminal),

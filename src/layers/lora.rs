@@ -118,7 +118,7 @@ impl LowRank {
     ///
     /// Factors and kernel are row-major; `b` has as many columns as the kernel.
     #[allow(clippy::cast_possible_truncation, reason = "weights, which are rounded once")]
-    pub(crate) fn merge(&self, kernel: &mut [f32], a: &[f32], b: &[f32]) {
+    pub fn merge(&self, kernel: &mut [f32], a: &[f32], b: &[f32]) {
         let (rank, scale) = (self.lora.rank, f64::from(self.lora.scale()));
         let units = b.len() / rank;
         let rows = kernel.chunks_exact_mut(units).zip(a.chunks_exact(rank).skip(self.first));

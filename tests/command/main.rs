@@ -16,6 +16,7 @@ mod generate;
 mod guide;
 mod init;
 mod judged;
+mod merge;
 mod names;
 mod portable;
 mod report;

@@ -73,6 +73,11 @@ impl Encoding {
         }
     }
 
+    /// The encoding of a name, in small or large letters.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|encoding| encoding.name().eq_ignore_ascii_case(name))
+    }
+
     /// Elements of a block; 1 for plain numbers.
     pub fn block_len(self) -> usize {
         match self {

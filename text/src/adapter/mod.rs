@@ -1,7 +1,8 @@
 //! Adapters: low-rank changes of a model's kernels, in folders as PEFT has them.
 
-// Files: `read.rs`: reads a folder; `write.rs`: writes one.
+// Files: `read.rs`: reads a folder; `write.rs`: writes one; `merged.rs`: writes a model with an adapter merged.
 
+mod merged;
 mod read;
 mod write;
 
@@ -9,10 +10,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use manyhands::Model;
-use manyhands::layers::Lora;
+use manyhands::layers::{Lora, LowRank};
 
+pub use self::merged::write_merged;
 pub use self::write::write_adapter;
-use crate::{Error, Result, network};
+use crate::{Error, Result, Tensor, network};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -73,11 +75,18 @@ impl Adapter {
     ///
     /// # Errors
     /// If the model lacks a kernel, or has it with another shape.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a scale, which is rounded once")]
     pub fn merge(&self, model: &mut Model) -> Result<()> {
-        let alpha = if self.rank_stabilized { self.alpha * (self.rank as f64).sqrt() } else { self.alpha };
+        self.add(model)?;
+        model.merge_lora()
+    }
+
+    /// Adds the matrices to a model whose layers have the names of [`network::build`], as factors to train, and freezes all else.
+    ///
+    /// # Errors
+    /// As [`merge`](Self::merge).
+    pub fn add(&self, model: &mut Model) -> Result<()> {
         let layers: Vec<&str> = self.pairs.keys().map(|kernel| kernel.trim_end_matches(".kernel")).collect();
-        network::enable_lora(model, layers, Lora::new(self.rank).alpha(alpha as f32), 0)?;
+        network::enable_lora(model, layers, self.lora(), 0)?;
         for (kernel, pair) in &self.pairs {
             let layer = kernel.trim_end_matches(".kernel");
             for (factor, values) in [("lora_kernel_a", &pair.a), ("lora_kernel_b", &pair.b)] {
@@ -94,6 +103,38 @@ impl Adapter {
                 }
             }
         }
-        model.merge_lora()
+        Ok(())
+    }
+
+    /// A tensor of the model's files with the adapter's changes: a kernel of 32-bit floats, or the tensor as it was, if the adapter leaves
+    /// it alone. Sums are in f64.
+    ///
+    /// # Errors
+    /// If the kernel has another size than the adapter's matrices, or a value of the sum is not finite.
+    pub fn merged(&self, tensor: Tensor) -> Result<Tensor> {
+        let Some(LoraPair { a, b }) = self.pairs.get(&tensor.name) else { return Ok(tensor) };
+        let (shape, mut kernel) = tensor.in_keras_order();
+        if shape.len() != 2 || (a.len(), b.len()) != (shape[0] * self.rank, self.rank * shape[1]) {
+            let problem = format!("needs the shape of the adapter's matrices, but has {:?}", tensor.shape);
+            let help = "take the model that the adapter was trained for";
+            return Err(Error::checkpoint(format!("the tensor `{}`", tensor.name), problem, help));
+        }
+        LowRank { kernel: "kernel", first: 0, a: "a", b: "b", lora: self.lora() }.merge(&mut kernel, a, b);
+        if let Some(value) = kernel.iter().find(|value| !value.is_finite()) {
+            let problem = format!("needs to be finite with the adapter's changes, but has {value}");
+            return Err(Error::non_finite(
+                format!("the tensor `{}`", tensor.name),
+                problem,
+                "check the adapter: its training may have diverged",
+            ));
+        }
+        Ok(Tensor::from_values(tensor.name, shape, &kernel).transposed())
+    }
+
+    /// Settings of the matrices as factors of layers, in which `alpha` holds the scale of either kind.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a scale, which is rounded once")]
+    pub fn lora(&self) -> Lora {
+        let alpha = if self.rank_stabilized { self.alpha * (self.rank as f64).sqrt() } else { self.alpha };
+        Lora::new(self.rank).alpha(alpha as f32).dropout(self.dropout as f32)
     }
 }

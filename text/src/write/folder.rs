@@ -9,7 +9,7 @@ use super::stored::{Form, stored, write_safetensors};
 use super::{Source, prepare, write_json};
 use crate::encoding::Encoding;
 use crate::tokenizer::optional_json;
-use crate::{Error, ModelFiles, Result, Tokenizer};
+use crate::{ChatTemplate, Error, ModelFiles, Result, Tokenizer};
 
 const WEIGHTS: &str = "model.safetensors";
 /// Files beside the weights that stay as they are.
@@ -40,9 +40,9 @@ pub fn write_folder(folder: &Path, model: &ModelFiles, encoding: Encoding, sourc
             return Err(Error::setting("a Hugging Face folder", problem, "write a GGUF file for packed weights"));
         }
     };
-    let mut config = match model.folder() {
-        Some(from) => optional_json(&from.path().join("config.json"))?,
-        None => model.architecture().to_config()?,
+    let (mut config, texts) = match model.folder() {
+        Some(from) => (optional_json(&from.path().join("config.json"))?, copied(from.path())?),
+        None => made(model)?,
     };
     if let Some(settings) = config.as_object_mut() {
         settings.remove("torch_dtype");
@@ -52,30 +52,40 @@ pub fn write_folder(folder: &Path, model: &ModelFiles, encoding: Encoding, sourc
     let tensors = stored(model, Form::Folder, encoding);
     write_safetensors(&folder.join(WEIGHTS), "model", &tensors, source)?;
     write_json(&folder.join("config.json"), &config)?;
-    match model.folder() {
-        Some(from) => copy_texts(from.path(), folder),
-        None => write_tokenizer(model, folder),
-    }
-}
-
-fn copy_texts(from: &Path, to: &Path) -> Result<()> {
-    for name in BESIDE.into_iter().filter(|name| from.join(name).exists()) {
-        let text = files::read_text(&from.join(name))?;
-        files::write(&to.join(name), FileKind::ModelText, |out| out.write_all(text.as_bytes()))?;
+    for (name, text) in texts {
+        files::write(&folder.join(name), FileKind::ModelText, |out| out.write_all(text.as_bytes()))?;
     }
     Ok(())
 }
 
-fn write_tokenizer(model: &ModelFiles, folder: &Path) -> Result<()> {
+/// Names and contents of the files beside the weights.
+type Texts = Vec<(&'static str, String)>;
+
+/// The texts of another folder.
+fn copied(from: &Path) -> Result<Texts> {
+    let names = BESIDE.into_iter().filter(|name| from.join(name).exists());
+    names.map(|name| Ok((name, files::read_text(&from.join(name))?))).collect()
+}
+
+/// The settings of a GGUF file's network with its special tokens, and the texts of its tokenizer.
+fn made(model: &ModelFiles) -> Result<(Value, Texts)> {
+    let mut network = model.architecture().to_config()?;
     let tokenizer = Tokenizer::of(model)?;
-    let json: Value = serde_json::from_str(tokenizer.json()).unwrap_or_default();
-    write_json(&folder.join("tokenizer.json"), &json)?;
     let mut config = json!({"tokenizer_class": "PreTrainedTokenizerFast"});
     for (name, token) in tokenizer.named() {
         config[name] = token.clone().into();
     }
-    if let Some(template) = model.gguf().map(|file| file.text("tokenizer.chat_template")).transpose()?.flatten() {
-        config["chat_template"] = template.into();
+    // Without them, transformers takes the numbers of Llama's own vocabulary.
+    for (key, name) in [("bos_token_id", "bos_token"), ("pad_token_id", "pad_token")] {
+        network[key] = tokenizer.named().get(name).and_then(|token| tokenizer.id(token)).into();
     }
-    write_json(&folder.join("tokenizer_config.json"), &config)
+    network["eos_token_id"] = match tokenizer.ends() {
+        [] => Value::Null,
+        [end] => (*end).into(),
+        ends => ends.into(),
+    };
+    let mut texts =
+        vec![("tokenizer.json", tokenizer.json().to_owned()), ("tokenizer_config.json", format!("{config:#}"))];
+    texts.extend(ChatTemplate::source(model)?.map(|template| ("chat_template.jinja", template)));
+    Ok((network, texts))
 }

@@ -10,6 +10,9 @@ use crate::encoding::Encoding;
 use crate::layout::{Planned, planned};
 use crate::{Error, ModelFiles, Result, Tensor};
 
+/// Numbers from here on are infinite as 16-bit floats.
+const HALF_OVERFLOWS: f32 = 65_520.0;
+
 /// Kind of a file.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Form {
@@ -90,24 +93,30 @@ impl Stored {
             tensors.push((tensor, is_turned));
         }
         let encoding = self.encoding;
-        let packed = |tensor: Tensor| {
-            if tensor.encoding == encoding { Some(tensor.bytes) } else { encoding.pack(&tensor.values()) }
+        let cannot = |problem: &str, help: &str| {
+            let who = format!("the tensor `{}`", self.name);
+            Error::checkpoint(who, format!("can't be written as {}{problem}", encoding.name()), help)
         };
-        let cannot = || {
-            Error::checkpoint(
-                format!("the tensor `{}`", self.name),
-                format!("can't be written as {}", encoding.name()),
-                "write F16",
-            )
+        let packed = |tensor: Tensor| {
+            if tensor.encoding == encoding {
+                return Ok(tensor.bytes);
+            }
+            let values = tensor.values();
+            if encoding == Encoding::F16
+                && values.iter().any(|value| value.is_finite() && value.abs() >= HALF_OVERFLOWS)
+            {
+                return Err(cannot(", whose largest number is 65,504", "write BF16 or F32"));
+            }
+            encoding.pack(&values).ok_or_else(|| cannot("", "write F16"))
         };
         let is_turned = tensors.iter().any(|(_, is_turned)| *is_turned);
         if !is_turned {
-            let parts = tensors.into_iter().map(|(tensor, _)| packed(tensor).ok_or_else(cannot));
+            let parts = tensors.into_iter().map(|(tensor, _)| packed(tensor));
             return parts.collect::<Result<Vec<_>>>().map(|parts| parts.concat());
         }
         let values = tensors.iter().flat_map(|(tensor, _)| tensor.values()).collect::<Vec<_>>();
         let shape: Vec<usize> = self.shape.iter().rev().copied().collect();
-        packed(Tensor::from_values("", shape, &values).transposed()).ok_or_else(cannot)
+        packed(Tensor::from_values("", shape, &values).transposed())
     }
 }
 

@@ -13,6 +13,7 @@ mod fuzzed;
 mod generated;
 mod golden;
 mod lines;
+mod merged;
 mod models;
 mod outputs;
 mod real;
