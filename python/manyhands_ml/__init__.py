@@ -14,6 +14,7 @@ gets a part of every batch, so they train one model together.
 - With Keras, `make_parallel` is all that a model needs. It returns a `ParallelModel`, which is used like the model.
 - With PyTorch, `manyhands_ml.torch.Trainer` trains a module.
 - Without either, `Model` holds layers and weights, `Trainer` trains them on NumPy arrays, and `Predictor` predicts.
+- `manyhands_ml.text.LanguageModel` teaches language models of others your texts.
 - `simulate` predicts the speed of adapters that you don't have.
 
 The command `manyhands-ml` trains, evaluates and predicts from a settings file: `manyhands-ml --help`. All errors are

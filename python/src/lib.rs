@@ -7,6 +7,7 @@ mod digits;
 mod epoch;
 mod errors;
 mod given;
+mod language;
 mod log;
 mod model;
 mod simulate;
@@ -23,6 +24,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::Batch>()?;
     module.add_class::<batch::Check>()?;
     module.add_class::<batch::Rows>()?;
+    module.add_class::<language::LanguageModel>()?;
     module.add_class::<model::Model>()?;
     module.add_class::<trainer::Trainer>()?;
     module.add_function(wrap_pyfunction!(adapters::adapters, module)?)?;

@@ -64,7 +64,7 @@ impl Objective {
 /// The adapters of a model and what each of them computes, in Python's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rig {
+pub(crate) struct Rig {
     /// Choice of adapters; empty for the default ones.
     adapters: String,
     /// A share of the rows for each; empty for even ones, none for learned ones.
@@ -83,6 +83,20 @@ impl Rig {
             Some(shares) if shares.is_empty() => SplitMode::Even,
             Some(shares) => SplitMode::Fixed(shares),
         }
+    }
+
+    /// A trainer on the adapters, which it names in order.
+    pub(crate) fn trainer(
+        mut self,
+        model: manyhands::Model,
+        compile: Compile,
+    ) -> manyhands::Result<(Vec<Info>, manyhands::Trainer)> {
+        let adapters = chosen(&self.adapters)?;
+        let limits = self.memory.as_deref().map_or_else(|| Ok(MemoryLimits::default()), str::parse)?;
+        limits.check(&adapters)?;
+        let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).memory(limits);
+        let trainer = trainer.split(self.split()).placement(self.placement()?).micro_batches(self.micro_batches);
+        Ok((adapters, trainer))
     }
 
     fn placement(&mut self) -> manyhands::Result<Placement> {
@@ -206,14 +220,10 @@ impl Trainer {
         log::install();
         let model = model::build(py, model)?;
         let compile = model::read::<Objective>(py, "the objective", objective)?.compile();
-        let mut rig = model::read::<Rig>(py, "the adapters", rig)?;
+        let rig = model::read::<Rig>(py, "the adapters", rig)?;
         detached(py, || {
-            let (adapters, optimizer) = (chosen(&rig.adapters)?, compile.optimizer.clone());
-            let limits = rig.memory.as_deref().map_or_else(|| Ok(MemoryLimits::default()), str::parse)?;
-            limits.check(&adapters)?;
-            let plugs = Plugs::default();
-            let trainer = manyhands::Trainer::new(model, compile)?.on(adapters.clone()).memory(limits);
-            let trainer = trainer.split(rig.split()).placement(rig.placement()?).micro_batches(rig.micro_batches);
+            let (plugs, optimizer) = (Plugs::default(), compile.optimizer.clone());
+            let (adapters, trainer) = rig.trainer(model, compile)?;
             let trainer = Mutex::new(trainer.opener(opener(&plugs)));
             Ok(Self { trainer, plugs, adapters, optimizer, tested: Mutex::default() })
         })
@@ -556,7 +566,7 @@ fn dict(py: Python<'_>, tensors: Tensors) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-fn listed(values: &Values) -> Vec<(String, f64)> {
+pub(crate) fn listed(values: &Values) -> Vec<(String, f64)> {
     values.iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
