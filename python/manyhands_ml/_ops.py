@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -196,28 +195,11 @@ class Writer:
         right = self.reshape(b, (*[1] * (rank + 2 - len(b.shape)), *b.shape[:-2], 1, cols, inner))
         return self.sum(self.two("Multiply", left, right), [rank + 2])
 
-    def attention(self, query: Value, key: Value, value: Value, scale: float | None = None, is_causal: bool = False, **more: Any) -> Value:
-        """`softmax(query · keyᵀ · scale) · value` of sequences `[time, heads, dim]`; `scale` is `1 / √dim` if not given.
-
-        It is a `MultiHeadAttention` whose projections leave queries, keys and values as they are.
-        """
-        (time, heads, dim), last = query.shape, value.shape[-1]
-        factor = 1.0 if scale is None else scale * math.sqrt(dim)
-        flat = [self.reshape(part, (part.shape[0], math.prod(part.shape[1:]))) for part in (self.affine(query, factor), value, key)]
-        self._count += 1
-        name = f"{self._name}.{self._count}"
-        of_keys = np.eye(heads * dim, dtype="float32").reshape(heads * dim, heads, dim)
-        of_values = np.eye(heads * last, dtype="float32").reshape(heads * last, heads, last)
-        kernels = {"query": of_keys, "key": of_keys, "value": of_values, "attention_output": of_values.reshape(heads, last, heads * last)}
-        held = {f"{part}_kernel": _variable(kernel) for part, kernel in kernels.items()}
-        behind = SimpleNamespace(**held)
-        settings = {
-            **{"type": "MultiHeadAttention", "num_heads": heads, "key_dim": dim, "value_dim": last, "output_shape": heads * last},
-            **{"use_bias": False, "use_causal_mask": is_causal, "trainable": False, **more},
-        }
-        inputs = [part.name for part in flat]
-        self._graph.nodes.append(Node(name, name, behind, settings, inputs, True, {weight: weight for weight in held}))
-        return self.reshape(Value(name, (time, heads * last)), (time, heads, last))
+    def attention(self, query: Value, key: Value, value: Value, scale: float | None = None, is_causal: bool = False) -> Value:
+        """`softmax(query · keyᵀ · scale) · value` of sequences `[time, heads, dim]`; `scale` is `1 / √dim` if not given."""
+        scaled = self.affine(query, 1.0 if scale is None else scale * math.sqrt(query.shape[-1]))
+        shape = (*query.shape[:2], value.shape[-1])
+        return self.layer("DotProductAttention", [scaled, key, value], shape, use_causal_mask=is_causal)
 
 
 def _variable(values: Any) -> Any:
