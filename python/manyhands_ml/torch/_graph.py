@@ -38,6 +38,12 @@ class Tensor:
     flat: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     #: Can no number be below 0?
     is_positive: bool = False
+    #: Is it true or false in PyTorch? It is 1 or 0 here.
+    is_bool: bool = False
+    #: PyTorch's axis of the batch.
+    batch: int = 0
+    #: Axis of a row over which PyTorch still takes the logarithm of softmax, which the engine leaves out.
+    log_axis: int | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -49,6 +55,30 @@ def is_same(shape: Sequence[int], order: Sequence[int]) -> bool:
     """Do axes of length 1 aside, do the others keep their order?"""
     long = [axis for axis in order if shape[axis] > 1]
     return long == sorted(long)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A parameter, a buffer, or what a forward computes of such alone: the same for all rows."""
+
+    #: A parameter, or a tensor that is not trained.
+    tensor: torch.Tensor
+    #: The shape in which it is seen: the axis of the batch, if it has one, is one of copies.
+    shape: tuple[int, ...]
+    #: Its name in the module.
+    name: str = ""
+    #: Places of a table's rows that it is made of, where the parameter is a table.
+    places: torch.Tensor | None = None
+
+    @property
+    def is_trained(self) -> bool:
+        """Does an optimizer change it?"""
+        return isinstance(self.tensor, torch.nn.Parameter)
+
+    def row(self, rank: int) -> tuple[int, ...]:
+        """Shape of its part of a row, beside a tensor whose rows have so many axes."""
+        shape = self.shape[1:] if len(self.shape) == rank + 1 else self.shape
+        return (*[1] * (rank - len(shape)), *shape)
 
 
 @dataclass(frozen=True)
@@ -122,6 +152,10 @@ class Graph:
     constants: dict[str, Floats] = field(default_factory=dict)
     #: Counters of steps of batch normalizations.
     counters: list[torch.Tensor] = field(default_factory=list)
+    #: Modules that functions with weights stand for, by the identity of their first weight.
+    modules: dict[int, torch.nn.Module] = field(default_factory=dict)
+    #: Parameters that are tensors of the graph, by identity.
+    held: dict[int, Tensor] = field(default_factory=dict)
 
     def config(self) -> Settings:
         """The architecture as the engine reads it."""

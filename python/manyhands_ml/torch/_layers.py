@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,10 +32,15 @@ class Call:
     kwargs: dict[str, Any]
     #: What PyTorch has computed for the example.
     value: Any
-    #: Is the module to behave as in training?
-    is_training: bool
+    #: Are modules to behave as in training? By identity.
+    modes: Mapping[int, bool]
     #: Names of the engine's layers by module, to use them again.
     known: dict[int, tuple[str, Any]]
+
+    @property
+    def is_training(self) -> bool:
+        """Is the module to behave as in training?"""
+        return self.modes.get(id(self.module), True)
 
     @property
     def x(self) -> Tensor:
@@ -48,6 +53,15 @@ class Call:
     def shape(self) -> tuple[int, ...]:
         """Shape of a row of what comes out."""
         return tuple(self.value.shape[1:])
+
+    def part(self, name: str, module: nn.Module, x: Tensor, features: int | None = None) -> Tensor:
+        """What a module within the module makes of a tensor, whose last axis it may make another."""
+        if type(module) not in MODULES:
+            raise Refused(f"its `{name}`, a `{type(module).__name__}`, is not supported")
+        value = torch.empty((len(self.value), *x.shape[:-1], features or x.shape[-1]), device="meta")
+        result = made(replace(self, name=f"{self.name}.{name}", module=module, args=(x,), kwargs={}, value=value))
+        assert isinstance(result, Tensor)
+        return result
 
     def trained(self, settings: Settings) -> Settings:
         """Settings of a layer with weights: frozen, if no weight of the module wants a gradient."""
@@ -95,6 +109,11 @@ def _pair(value: Any) -> list[int]:
 def _setting(sizes: list[int]) -> Any:
     """One number for each axis as the engine reads it: along a sequence the number alone."""
     return sizes if len(sizes) > 1 else sizes[0]
+
+
+def argument(call: Call, at: int, name: str, default: Any) -> Any:
+    """An argument of a call, by its place or its name."""
+    return call.args[at] if len(call.args) > at else call.kwargs.get(name, default)
 
 
 def _padded(call: Call, x: Tensor, padding: list[int]) -> Tensor:
@@ -273,10 +292,19 @@ def _group_norm(call: Call) -> Tensor:
 
 
 def _embedding(call: Call) -> Tensor:
-    module = call.module
+    module, ids = call.module, call.graph.plain(call.x)
     settings = {"type": "Embedding", "input_dim": module.num_embeddings, "output_dim": module.embedding_dim}
-    name = call.weighted(settings, [call.graph.plain(call.x)], {"embeddings": Weight([module.weight], *same())})
-    return Tensor(name, call.shape, tuple(range(len(call.shape))))
+    name = call.weighted(settings, [ids], {"embeddings": Weight([module.weight], *same())})
+    x = Tensor(name, call.shape, tuple(range(len(call.shape))))
+    padding = module.padding_idx
+    if padding is None:
+        return x
+    if module.weight[padding].detach().any():
+        raise Refused(f"`padding_idx` needs a vector of zeros, which does not learn, but that of {padding} is another")
+    # What is 0, and stays so: its gradient is 0.
+    found = unequal(replace(call, name=f"{name}.padding"), ids, float(padding))
+    column = call.graph.add(f"{name}.counts", {"type": "Reshape", "target_shape": [*found.shape, 1]}, [found])
+    return replace(x, name=call.graph.add(f"{name}.padded", {"type": "Multiply"}, [x, replace(found, name=column)]))
 
 
 @dataclass(frozen=True)
@@ -392,6 +420,10 @@ def _function(activation: str, is_positive: bool = False) -> Handler:
     return lambda call: call.graph.unary(call.name, settings, call.x, is_positive)
 
 
+def _gelu(call: Call) -> Tensor:
+    return call.graph.unary(call.name, {"type": "GELU", "approximate": call.module.approximate == "tanh"}, call.x)
+
+
 def _hardtanh(call: Call) -> Tensor:
     bounds = (call.module.min_val, call.module.max_val)
     if bounds[0] != 0 or bounds[1] <= 0:
@@ -410,6 +442,33 @@ def _softmax(call: Call) -> Tensor:
         raise Refused(f"`dim` needs to be the last axis, but is {dim}")
     x = call.graph.plain(call.x)
     return call.graph.unary(call.name, {"type": "Softmax"}, x, is_positive=True)
+
+
+def _log_softmax(call: Call) -> Tensor:
+    """The numbers as they are: PyTorch takes the logarithm, or a loss that contains it."""
+    dim, rank = call.module.dim, len(call.x.shape)
+    if dim is None or dim % (rank + 1) == 0:
+        raise Refused(f"`dim` needs an axis of a row, but is {dim}")
+    x = call.graph.unary(call.name, {"type": "Activation", "activation": "linear"}, call.x)
+    return replace(x, log_axis=dim % (rank + 1) - 1)
+
+
+def _upsample(call: Call) -> Tensor:
+    module, rank = call.module, len(call.x.shape) - 1
+    kinds = {(1, "nearest"): "nearest", (2, "nearest"): "nearest", (2, "bilinear"): "bilinear"}
+    if (rank, module.mode) not in kinds:
+        raise Refused(f'`mode` needs "nearest", or "bilinear" for pictures, but is "{module.mode}" for rows of shape {call.x.shape}')
+    if module.align_corners:
+        raise Refused("`align_corners` needs False, but is True")
+    x = call.spatial(rank)
+    factors = [to // of for of, to in zip(x.shape[1:], call.shape[1:])]
+    if [of * factor for of, factor in zip(x.shape[1:], factors)] != list(call.shape[1:]):
+        name = "size" if module.size is not None else "scale_factor"
+        raise Refused(f"`{name}` needs whole factors, but makes {list(call.shape[1:])} of {list(x.shape[1:])}")
+    settings: Settings = {"type": f"UpSampling{rank}D", "size": _setting(factors)}
+    if rank == 2:
+        settings["interpolation"] = kinds[rank, module.mode]
+    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=x.is_positive)
 
 
 def _dropout(call: Call) -> Tensor:
@@ -576,7 +635,7 @@ MODULES: dict[type, Handler] = {
     nn.ELU: _with_setting("ELU", "alpha", "alpha"),
     nn.Embedding: _embedding,
     nn.Flatten: _flatten_module,
-    nn.GELU: _function("gelu"),
+    nn.GELU: _gelu,
     nn.GRU: _recurrent,
     nn.GroupNorm: _group_norm,
     nn.Hardsigmoid: _function("hard_sigmoid", is_positive=True),
@@ -587,6 +646,8 @@ MODULES: dict[type, Handler] = {
     nn.LayerNorm: _layer_norm,
     nn.LeakyReLU: _with_setting("LeakyReLU", "negative_slope", "negative_slope"),
     nn.Linear: _linear,
+    nn.LogSoftmax: _log_softmax,
+    nn.modules.linear.NonDynamicallyQuantizableLinear: _linear,
     nn.MaxPool1d: _max_pool(1),
     nn.MaxPool2d: _max_pool(2),
     nn.Mish: _function("mish"),
@@ -600,7 +661,10 @@ MODULES: dict[type, Handler] = {
     nn.Softplus: _function("softplus"),
     nn.Softsign: _function("softsign"),
     nn.Tanh: _function("tanh"),
+    nn.Unflatten: _reshaped,
+    nn.Upsample: _upsample,
 }
+
 
 def made(call: Call) -> Any:
     """What a module is in the engine, if it has all its settings.
@@ -608,10 +672,15 @@ def made(call: Call) -> Any:
     Raises:
         Refused: If not: with each of them.
     """
-    refused = list(refusals(call.module, SETTINGS[type(call.module)]))
+    check_settings(call.module)
+    return MODULES[type(call.module)](call)
+
+
+def check_settings(module: nn.Module) -> None:
+    """Raises `Refused` with each setting of a module that is not supported."""
+    refused = list(refusals(module, SETTINGS[type(module)]))
     if refused:
         raise Refused("; ".join(refused))
-    return MODULES[type(call.module)](call)
 
 
 def _max_pool_module(kind: Callable[..., Any]) -> Callable[..., Any]:
@@ -625,10 +694,26 @@ def _max_pool_module(kind: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def _softmax_module(dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
-    if dtype not in (None, torch.float32):
-        raise Refused(f"`dtype` needs torch.float32, but is {dtype}")
-    return nn.Softmax(dim)
+def _softmax_module(kind: Callable[..., Any]) -> Callable[..., Any]:
+    def make(dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+        if dtype not in (None, torch.float32):
+            raise Refused(f"`dtype` needs torch.float32, but is {dtype}")
+        return kind(dim)
+
+    return make
+
+
+def _upsample_module(
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    if antialias:
+        raise Refused("`antialias` needs False, but is True")
+    return nn.Upsample(size, scale_factor, mode, align_corners, recompute_scale_factor)
 
 
 #: Functions and methods that do what a module without weights does, whose arguments follow the tensor.
@@ -642,7 +727,9 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "hardsigmoid": nn.Hardsigmoid,
     "hardswish": nn.Hardswish,
     "hardtanh": nn.Hardtanh,
+    "interpolate": _upsample_module,
     "leaky_relu": nn.LeakyReLU,
+    "log_softmax": _softmax_module(nn.LogSoftmax),
     "max_pool1d": _max_pool_module(nn.MaxPool1d),
     "max_pool2d": _max_pool_module(nn.MaxPool2d),
     "mish": nn.Mish,
@@ -652,7 +739,7 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "selu": nn.SELU,
     "sigmoid": nn.Sigmoid,
     "silu": nn.SiLU,
-    "softmax": _softmax_module,
+    "softmax": _softmax_module(nn.Softmax),
     "softplus": nn.Softplus,
     "softsign": nn.Softsign,
     "tanh": nn.Tanh,
@@ -662,20 +749,16 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
 # Functions.
 
 
-def _argument(call: Call, at: int, name: str, default: Any) -> Any:
-    return call.args[at] if len(call.args) > at else call.kwargs.get(name, default)
-
-
 def _dropout_function(call: Call) -> Tensor:
     # `torch.dropout` calls it `train`.
-    p, training = _argument(call, 1, "p", 0.5), _argument(call, 2, "training", call.kwargs.get("train", True))
+    p, training = argument(call, 1, "p", 0.5), argument(call, 2, "training", call.kwargs.get("train", True))
     if not training or not p:
         return call.x
     return call.graph.unary(call.name, {"type": "Dropout", "rate": p}, call.x, call.x.is_positive)
 
 
 def _flatten_function(call: Call) -> Tensor:
-    return _flatten(call, _argument(call, 1, "start_dim", 0), _argument(call, 2, "end_dim", -1))
+    return _flatten(call, argument(call, 1, "start_dim", 0), argument(call, 2, "end_dim", -1))
 
 
 _OF_TWO = {"add": "Add", "iadd": "Add", "mul": "Multiply", "imul": "Multiply", "sub": "Subtract", "isub": "Subtract"}
@@ -720,9 +803,40 @@ def _divided(call: Call) -> Tensor:
     return call.graph.unary(call.name, {"type": "Rescaling", "scale": 1.0 / number, "offset": 0.0}, x)
 
 
+def _unequal(call: Call) -> Tensor:
+    x, number = call.args
+    if not isinstance(x, Tensor) or not isinstance(number, (int, float)):
+        raise Refused("needs a tensor and a number")
+    return unequal(call, call.graph.plain(x), float(number))
+
+
+def unequal(call: Call, x: Tensor, number: float) -> Tensor:
+    """1 where a number of a tensor is another than this one, else 0."""
+    name = call.name
+    each = call.graph.add(f"{name}.each", {"type": "Reshape", "target_shape": [math.prod(x.shape), 1]}, [x])
+    found = call.graph.add(f"{name}.found", {"type": "ComputeMask", "mask_value": number}, [replace(x, name=each)])
+    settings = {"type": "Reshape", "target_shape": list(x.shape)}
+    return call.graph.unary(name, settings, replace(x, name=found), is_positive=True)
+
+
+def _equal(call: Call) -> Tensor:
+    return inverted(replace(call, name=f"{call.name}.equal"), _unequal(call))
+
+
+def _inverted(call: Call) -> Tensor:
+    if not call.x.is_bool:
+        raise Refused("needs a tensor of true and false")
+    return inverted(call, call.x)
+
+
+def inverted(call: Call, x: Tensor) -> Tensor:
+    """0 where a tensor is 1, and 1 where it is 0."""
+    return call.graph.unary(call.name, {"type": "Rescaling", "scale": -1.0, "offset": 1.0}, x, is_positive=True)
+
+
 def _cat(call: Call) -> Tensor:
     tensors: list[Tensor] = list(call.args[0] if call.args else call.kwargs["tensors"])
-    dim = _argument(call, 1, "dim", 0)
+    dim = argument(call, 1, "dim", 0)
     rank = len(tensors[0].shape)
     axis = (dim if dim >= 0 else dim + rank + 1) - 1
     if axis < 0:
@@ -738,7 +852,7 @@ def _cat(call: Call) -> Tensor:
 
 
 def _mean(call: Call) -> Tensor:
-    dims, keepdim = _argument(call, 1, "dim", None), bool(_argument(call, 2, "keepdim", False))
+    dims, keepdim = argument(call, 1, "dim", None), bool(argument(call, 2, "keepdim", False))
     x = call.x
     rank = len(x.shape) + 1
     wanted = sorted(dim % rank for dim in ([dims] if isinstance(dims, int) else dims or []))
@@ -766,7 +880,7 @@ def _transpose(call: Call) -> Tensor:
     rank = len(call.x.shape) + 1
     dims = list(range(rank))
     first, second = (call.kwargs.get(f"dim{at}", call.kwargs.get(f"axis{at}")) for at in (0, 1))
-    a, b = _argument(call, 1, "dim0", first) % rank, _argument(call, 2, "dim1", second) % rank
+    a, b = argument(call, 1, "dim0", first) % rank, argument(call, 2, "dim1", second) % rank
     dims[a], dims[b] = b, a
     return _permuted(call, dims)
 
@@ -775,14 +889,13 @@ def _permuted(call: Call, dims: list[int]) -> Tensor:
     """The axes in another order. The numbers stay where they are: what reads them says where it wants them."""
     rank = len(call.x.shape) + 1
     dims = [dim % rank for dim in dims]
-    if dims[0] != 0:
-        raise Refused("needs to keep the first axis, along which batches are split")
     x = call.x if call.x.flat is None else call.graph.plain(call.x)
-    moved = [dims.index(axis + 1) - 1 for axis in x.order]
-    return replace(x, shape=call.shape, order=tuple(moved))
+    rows = [dim - (dim > x.batch) for dim in dims if dim != x.batch]
+    moved = [rows.index(axis) for axis in x.order]
+    return replace(x, shape=tuple(x.shape[axis] for axis in rows), order=tuple(moved), batch=dims.index(x.batch))
 
 
-def _cropped(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
+def cropped(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     """The places from `begin` up to `end` of an axis of a row."""
     x = call.graph.plain(x)
     before, size, behind = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
@@ -805,9 +918,9 @@ def _row_axis(call: Call, dim: int) -> int:
 
 def _split(call: Call) -> list[Tensor]:
     """Parts of a tensor along an axis, as long as PyTorch has made them: `chunk` and `split`."""
-    axis = _row_axis(call, int(_argument(call, 2, "dim", 0)))
+    axis = _row_axis(call, int(argument(call, 2, "dim", 0)))
     ends = np.cumsum([part.shape[axis + 1] for part in call.value])
-    return [_cropped(call, call.x, axis, int(begin), int(end)) for begin, end in zip([0, *ends], ends)]
+    return [cropped(call, call.x, axis, int(begin), int(end)) for begin, end in zip([0, *ends], ends)]
 
 
 def _sliced(call: Call, x: Tensor, index: Any) -> Tensor:
@@ -827,45 +940,39 @@ def _sliced(call: Call, x: Tensor, index: Any) -> Tensor:
         begin, end, step = (part % x.shape[axis], part % x.shape[axis] + 1, 1) if isinstance(part, int) else part.indices(x.shape[axis])
         if step != 1 or end <= begin:
             raise Refused("needs slices without a step that hold something")
-        x, axis = _cropped(call, x, axis, begin, end), axis + 1
+        x, axis = cropped(call, x, axis, begin, end), axis + 1
     return _reshaped(replace(call, args=(x,)))
 
 
-def _attention(call: Call) -> Tensor:
-    """`softmax(q kᵀ scale) v` of rows (heads, time, dim): an attention whose projections leave them as they are."""
-    query, key, value = (_argument(call, at, name, None) for at, name in enumerate(("query", "key", "value")))
-    settings = ((3, "attn_mask", None), (4, "dropout_p", 0.0), (7, "enable_gqa", False))
-    for at, name, needed in settings:
-        if (found := _argument(call, at, name, needed)) != needed:
-            raise Refused(f"`{name}` needs {needed}, but is {found if isinstance(found, float) else 'another'}")
-    is_causal, scale = bool(_argument(call, 5, "is_causal", False)), _argument(call, 6, "scale", None)
-    if any(not isinstance(part, Tensor) or len(part.shape) != 3 for part in (query, key, value)):
-        raise Refused("needs query, key and value of shape (heads, time, dim) a row")
-    (heads, _, dim), last, graph = query.shape, value.shape[-1], call.graph
-    if scale is not None:
-        factor = {"type": "Rescaling", "scale": float(scale) * math.sqrt(dim), "offset": 0.0}
-        query = graph.unary(f"{call.name}.scaled", factor, query)
+def _selected(call: Call) -> Tensor:
+    """The place `index` of an axis."""
+    axis, place = _row_axis(call, int(argument(call, 1, "dim", 0))), int(argument(call, 2, "index", 0))
+    place %= call.x.shape[axis]
+    return _reshaped(replace(call, args=(cropped(call, call.x, axis, place, place + 1),)))
 
-    def together(part: Tensor, what: str) -> Tensor:
-        flat = {"type": "Reshape", "target_shape": [part.shape[1], heads * part.shape[2]]}
-        part = graph.ordered(part, (1, 0, 2))
-        return replace(part, name=graph.add(f"{call.name}.{what}", flat, [part]))
 
-    inputs = [together(query, "query"), together(value, "value"), together(key, "key")]
-    sizes = {"num_heads": heads, "key_dim": dim, "value_dim": last, "output_shape": heads * last}
-    flags = {"use_bias": False, "use_causal_mask": is_causal, "trainable": False}
-    name = graph.add(f"{call.name}.heads", {"type": "MultiHeadAttention", **sizes, **flags}, inputs)
-    for part, size in (("query", dim), ("key", dim), ("value", last)):
-        graph.constants[f"{name}/{part}_kernel"] = np.eye(heads * size, dtype=np.float32).reshape(-1, heads, size)
-    graph.constants[f"{name}/attention_output_kernel"] = np.eye(heads * last, dtype=np.float32).reshape(heads, last, -1)
-    rows = {"type": "Reshape", "target_shape": [query.shape[1], heads, last]}
-    return Tensor(graph.add(call.name, rows, [replace(query, name=name)]), call.shape, (1, 0, 2))
+def _slice(call: Call) -> Tensor:
+    """The places of an axis from one up to another, as the operation below `x[:, 1:3]` has them."""
+    dim, start, end, step = (argument(call, at, name, None) for at, name in enumerate(("dim", "start", "end", "step"), 1))
+    places = slice(start, end, step)
+    if not dim and places.indices(len(call.value)) == (0, len(call.value), 1):
+        return call.x
+    return _sliced(call, call.x, (slice(None),) * _row_axis(call, dim or 0) + (slice(None), places))
+
+
+def _converted(call: Call) -> Tensor:
+    """The tensor, where it has the type already in which the engine computes."""
+    if call.value.dtype not in (torch.float32, torch.int64, torch.bool):
+        raise Refused(f"needs torch.float32, but is {call.value.dtype}")
+    return call.x
 
 
 def _getitem(call: Call) -> Any:
     """Parts of a tensor, of several, or of what a recurrent module gives."""
     source, index = call.args
     if isinstance(source, list):
+        if source[index] is None:
+            raise Refused("reads weights of attention, which the engine does not give: leave them out by `need_weights=False`")
         return source[index]
     if isinstance(source, Tensor):
         return _sliced(call, source, index)
@@ -904,6 +1011,10 @@ class _States:
     source: Sequences
 
 
+#: What stands for tensors that depend on an input.
+OF_INPUTS = (Tensor, Sequences, _Steps, _States)
+
+
 def settled(value: Any) -> Any:
     """An argument as functions take it: a tensor where a recurrent module's steps are meant."""
     if isinstance(value, _Steps):
@@ -913,23 +1024,34 @@ def settled(value: Any) -> Any:
 
 #: Functions and methods, by name.
 FUNCTIONS: dict[str, Handler] = {
+    "_to_copy": _converted,
+    "alias": _identity,
     "cat": _cat,
     "chunk": _split,
+    "clone": _identity,
     "concat": _cat,
     "contiguous": _identity,
     "dropout": _dropout_function,
+    "eq": _equal,
     "flatten": _flatten_function,
     "getitem": _getitem,
+    "invert": _inverted,
+    "logical_not": _inverted,
     "mean": _mean,
+    "ne": _unequal,
     "permute": _permute,
     "reshape": _reshaped,
-    "scaled_dot_product_attention": _attention,
+    "select": _selected,
+    "slice": _slice,
     "split": _split,
+    "split_with_sizes": _split,
     "squeeze": _reshaped,
     "swapaxes": _transpose,
+    "to": _converted,
     "transpose": _transpose,
     "truediv": _divided,
     "div": _divided,
+    "unflatten": _reshaped,
     "unsqueeze": _reshaped,
     "view": _reshaped,
 }
@@ -937,23 +1059,34 @@ FUNCTIONS: dict[str, Handler] = {
 
 #: Arguments by name of functions and methods that do not make a module: others are refused.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "_to_copy": ("dtype",),
+    "alias": (),
     "cat": ("tensors", "dim"),
     "chunk": ("chunks", "dim"),
+    "clone": ("memory_format",),
     "concat": ("tensors", "dim"),
     "contiguous": ("memory_format",),
     "dropout": ("p", "training", "train", "inplace"),
+    "eq": (),
     "flatten": ("start_dim", "end_dim"),
     "getitem": (),
+    "invert": (),
+    "logical_not": (),
     "mean": ("dim", "keepdim"),
+    "ne": (),
     "permute": ("dims",),
     "reshape": ("shape",),
-    "scaled_dot_product_attention": ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
+    "select": ("dim", "index"),
+    "slice": ("dim", "start", "end", "step"),
     "split": ("split_size", "split_size_or_sections", "dim"),
+    "split_with_sizes": ("split_sizes", "dim"),
     "squeeze": ("dim",),
     "swapaxes": ("dim0", "dim1", "axis0", "axis1"),
+    "to": ("dtype", "copy"),
     "transpose": ("dim0", "dim1"),
     "truediv": (),
     "div": (),
+    "unflatten": ("dim", "sizes"),
     "unsqueeze": ("dim",),
     "view": ("size",),
 }
@@ -983,4 +1116,4 @@ def function(name: str) -> Handler | None:
     return checked
 
 
-__all__ = ["AS_MODULES", "FUNCTIONS", "MODULES", "Call", "Refused", "Sequences", "function", "made", "settled", "shape_here"]
+__all__ = ["AS_MODULES", "FUNCTIONS", "MODULES", "OF_INPUTS", "Call", "Refused", "Sequences", "function", "made", "settled", "shape_here"]

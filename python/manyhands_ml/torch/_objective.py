@@ -32,6 +32,11 @@ def _cross_entropy(loss: Any) -> Settings:
     return {"type": "SparseCategoricalCrossentropy", "label_smoothing": loss.label_smoothing}
 
 
+def _log_likelihood(loss: Any) -> Settings:
+    """Behind `LogSoftmax`, which the engine's loss contains."""
+    return {"type": "SparseCategoricalCrossentropy"}
+
+
 def _smooth_l1(loss: Any) -> Settings:
     """Huber's loss, divided by its `delta`, which is `beta` here."""
     return {"type": "Huber", "delta": loss.beta} if loss.beta else {"type": "MeanAbsoluteError"}
@@ -44,6 +49,7 @@ LOSSES: dict[type, LossRow] = {
     nn.HuberLoss: LossRow(lambda loss: {"type": "Huber", "delta": loss.delta}),
     nn.L1Loss: LossRow(lambda loss: {"type": "MeanAbsoluteError"}),
     nn.MSELoss: LossRow(lambda loss: {"type": "MeanSquaredError"}),
+    nn.NLLLoss: LossRow(_log_likelihood, has_classes=True),
     nn.SmoothL1Loss: LossRow(_smooth_l1, weight=lambda loss: 1.0 / loss.beta if loss.beta else 1.0),
 }
 
@@ -54,6 +60,7 @@ FUNCTIONS: dict[Any, type] = {
     nn.functional.huber_loss: nn.HuberLoss,
     nn.functional.l1_loss: nn.L1Loss,
     nn.functional.mse_loss: nn.MSELoss,
+    nn.functional.nll_loss: nn.NLLLoss,
     nn.functional.smooth_l1_loss: nn.SmoothL1Loss,
 }
 
@@ -170,6 +177,14 @@ class Objective:
     by_torch: bool = False
 
 
+def _is_torchs(loss: Any, log_axis: int | None) -> bool:
+    """Is it one of the table's, but with settings or behind an end that the engine lacks?"""
+    if isinstance(loss, nn.NLLLoss):
+        return log_axis != 0
+    is_weighted = isinstance(loss, nn.BCEWithLogitsLoss) and (loss.pos_weight is not None or loss.weight is not None)
+    return is_weighted or log_axis is not None
+
+
 def _takes_two(loss: Any) -> bool:
     """Is it a loss of outputs and targets, without parameters of its own?"""
     if not callable(loss) or (isinstance(loss, nn.Module) and any(True for _ in loss.parameters())):
@@ -178,15 +193,16 @@ def _takes_two(loss: Any) -> bool:
     return sum(it.default is it.empty and it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD) for it in given) == 2
 
 
-def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], probabilities: bool) -> tuple[Objective, list[str]]:
-    """Loss and optimizer for the engine, and what is wrong with them."""
+def convert(
+    loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], probabilities: bool, log_axis: int | None
+) -> tuple[Objective, list[str]]:
+    """Loss and optimizer for the engine, and what is wrong with them. `log_axis` is that of a `LogSoftmax` at the end."""
     objective, problems = Objective(), list[str]()
     found = FUNCTIONS[loss]() if isinstance(loss, Hashable) and loss in FUNCTIONS else loss
     row = LOSSES.get(type(found))
     reduction = getattr(found, "reduction", "mean")
     settings: Settings = {"type": "MeanSquaredError"}
-    is_weighted = isinstance(found, nn.BCEWithLogitsLoss) and (found.pos_weight is not None or found.weight is not None)
-    if is_weighted or (row is None and _takes_two(found)):
+    if _is_torchs(found, log_axis) or (row is None and _takes_two(found)):
         if reduction == "none":
             problems.append(f'loss `{type(found).__name__}`: `reduction` needs "mean" or "sum", but is "none"')
         objective.by_torch, row, reduction = True, None, "mean"
@@ -200,7 +216,7 @@ def convert(loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], prob
         refused = [*refusals(found, SETTINGS[type(found)])]
         if reduction not in ("mean", "sum"):
             refused.append(f'`reduction` needs "mean" or "sum", but is "{reduction}"')
-        if isinstance(found, nn.CrossEntropyLoss):
+        if isinstance(found, (nn.CrossEntropyLoss, nn.NLLLoss)):
             refused += _classes(objective, found, settings, probabilities)
         problems += [f"loss `{type(found).__name__}`: {refusal}" for refusal in refused]
         problems += [f"loss: {problem}" for problem in hooks(found)]
@@ -229,7 +245,7 @@ def _classes(objective: Objective, loss: Any, settings: Settings, probabilities:
         refused.append("`ignore_index` is not supported for targets that are probabilities")
     if loss.weight is not None:
         objective.class_weights = loss.weight.detach().cpu().numpy()
-        if loss.label_smoothing:
+        if getattr(loss, "label_smoothing", 0.0):
             refused.append("`weight` beside `label_smoothing` is not supported")
         if probabilities:
             refused.append("`weight` is not supported for targets that are probabilities")

@@ -59,8 +59,8 @@ MODULES: dict[type, Named] = {
     nn.Dropout2d: _named("p", free=_INPLACE),
     nn.ELU: _named("alpha", free=_INPLACE),
     nn.Embedding: _named(
-        "num_embeddings embedding_dim",
-        {"padding_idx": None, "max_norm": None, "scale_grad_by_freq": False, "sparse": False},
+        "num_embeddings embedding_dim padding_idx",
+        {"max_norm": None, "scale_grad_by_freq": False, "sparse": False},
         {
             **_PLACE,
             "norm_type": "the norm of `max_norm`, which is refused",
@@ -69,7 +69,7 @@ MODULES: dict[type, Named] = {
         },
     ),
     nn.Flatten: _named("start_dim end_dim"),
-    nn.GELU: _named(need={"approximate": "none"}),
+    nn.GELU: _named("approximate"),
     nn.GRU: _named(_RECURRENT, free=_OF_RECURRENT),
     nn.GroupNorm: _named("num_groups num_channels eps affine bias", free=_PLACE),
     nn.Hardsigmoid: _named(free=_INPLACE),
@@ -82,9 +82,14 @@ MODULES: dict[type, Named] = {
     nn.LayerNorm: _named("normalized_shape eps elementwise_affine bias", free=_PLACE),
     nn.LeakyReLU: _named("negative_slope", free=_INPLACE),
     nn.Linear: _named("in_features out_features bias", free=_PLACE),
+    nn.LogSoftmax: _named("dim"),
     nn.MaxPool1d: _named(f"{_POOL} dilation", {"return_indices": False}),
     nn.MaxPool2d: _named(f"{_POOL} dilation", {"return_indices": False}),
     nn.Mish: _named(free=_INPLACE),
+    nn.modules.linear.NonDynamicallyQuantizableLinear: _named("in_features out_features bias", free=_PLACE),
+    nn.MultiheadAttention: _named(
+        "embed_dim num_heads dropout bias add_bias_kv kdim vdim batch_first", {"add_zero_attn": False}, _PLACE
+    ),
     nn.PReLU: _named("num_parameters", free={**_PLACE, "init": "an initial value"}),
     nn.ReLU: _named(free=_INPLACE),
     nn.ReLU6: _named(free=_INPLACE),
@@ -95,6 +100,12 @@ MODULES: dict[type, Named] = {
     nn.Softplus: _named(need={"beta": 1, "threshold": 20}),
     nn.Softsign: _named(free=_ANY),
     nn.Tanh: _named(free=_ANY),
+    nn.TransformerEncoder: _named("encoder_layer num_layers norm enable_nested_tensor", free={"mask_check": "of PyTorch's own fast path"}),
+    nn.TransformerEncoderLayer: _named(
+        "d_model nhead dim_feedforward dropout activation layer_norm_eps batch_first norm_first bias", free=_PLACE
+    ),
+    nn.Unflatten: _named("dim unflattened_size"),
+    nn.Upsample: _named("size scale_factor mode align_corners", free={"recompute_scale_factor": "factors are whole"}),
 }
 
 _OLD = {"size_average": "PyTorch makes `reduction` of it", "reduce": "PyTorch makes `reduction` of it"}
@@ -106,6 +117,7 @@ LOSSES: dict[type, Named] = {
     nn.HuberLoss: _named("reduction delta"),
     nn.L1Loss: _named("reduction", free=_OLD),
     nn.MSELoss: _named("reduction", free=_OLD),
+    nn.NLLLoss: _named("weight ignore_index reduction", free=_OLD),
     nn.SmoothL1Loss: _named("reduction beta", free=_OLD),
 }
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.fx
 from torch import nn
+from torch.utils import _pytree
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from ..errors import ModelError, explained, raise_problems
-from ._graph import Graph, Tensor
+from . import _attention as _attention
+from ._batch_axis import called
+from ._graph import Graph, Held, Tensor
+from ._held import with_tensors, without_inputs
 from ._inplace import read_after, unused
-from ._layers import MODULES, Call, Refused, function, made, settled
+from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
 from ._settings import hooks
 
 
@@ -37,24 +42,52 @@ def trace(module: nn.Module, examples: list[torch.Tensor]) -> tuple[Graph, list[
             module(*examples)
     _check_types(module)
     with in_modes(module, modes):
-        try:
-            traced = torch.fx.symbolic_trace(module)
-        except Exception as error:
-            raise ModelError(
-                explained(
-                    f"module `{type(module).__name__}`",
-                    f"needs a forward that `torch.fx` can trace, but it says: {error}",
-                    "leave out of forward what depends on values, such as `if x.sum() > 0`",
-                )
-            ) from error
-    problems = [*hooks(module), *unused(traced)]
-    traced.graph.eliminate_dead_code()
-    traced.recompile()
+        traced, problems = _traced(module, examples)
     values = _Values(traced)
     with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
         values.run(*examples)
     reader = _Reader(traced, values.values, modes, module)
-    return reader.graph, problems + [*read_after(traced, values.values), *reader.problems]
+    return reader.graph, [*hooks(module), *problems, *read_after(traced, values.values), *reader.problems]
+
+
+def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.GraphModule, list[str]]:
+    """What `torch.fx` reads, with calls of modules, or else what `torch.export` does: operations. And what is wrong with it.
+
+    Raises:
+        ModelError: If neither can.
+    """
+    try:
+        traced = torch.fx.symbolic_trace(module)
+    except Exception as error:
+        exported = _exported(module, examples)
+        if exported is not None:
+            return exported, []
+        raise ModelError(
+            explained(
+                f"module `{type(module).__name__}`",
+                f"needs a forward that `torch.fx` can trace, but it says: {error}",
+                "leave out of forward what depends on values, such as `if x.sum() > 0`",
+            )
+        ) from error
+    problems = list(unused(traced))
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    return traced, problems
+
+
+def _exported(module: nn.Module, examples: list[torch.Tensor]) -> torch.fx.GraphModule | None:
+    """The operations of a module for inputs of these shapes; `None` if `torch.export` refuses it, too."""
+    try:
+        traced = torch.export.export(module, tuple(examples), strict=False).module()
+    except Exception:
+        return None
+    for node in list(traced.graph.nodes):
+        # It compares shapes.
+        if node.op == "call_module" and str(node.target) == "_guards_fn":
+            traced.graph.erase_node(node)
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    return traced
 
 
 def _check_types(module: nn.Module) -> None:
@@ -102,8 +135,10 @@ class _Reader:
         self, traced: torch.fx.GraphModule, values: dict[str, Any], modes: dict[str, bool], module: nn.Module
     ) -> None:
         self.graph, self.problems = Graph(), list[str]()
-        self._values, self._modes = values, modes
+        self._values = values
         self._modules = dict(module.named_modules())
+        self._tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+        self._modes = {id(part): modes[name] for name, part in self._modules.items()}
         self._made: dict[str, Any] = {}
         self._known: dict[int, tuple[str, Any]] = {}
         for node in traced.graph.nodes:
@@ -114,12 +149,17 @@ class _Reader:
         value = self._values.get(node.name)
         if node.op == "placeholder":
             self._made[node.name] = self._input(node.name, value)
+        elif node.op == "get_attr":
+            # A trace may hold copies.
+            tensor: torch.Tensor = self._tensors.get(str(node.target), value)
+            self._made[node.name] = Held(tensor, tuple(tensor.shape), str(node.target))
         elif node.op == "output":
-            made = self._argument(node.args[0])
-            outputs = [settled(part) for part in (made if isinstance(made, (list, tuple)) else [made])]
+            outputs = [settled(part) for part in _pytree.tree_leaves(self._argument(node.args[0]))]
             self.graph.outputs = [output for output in outputs if isinstance(output, Tensor)]
             if len(self.graph.outputs) != 1 or len(outputs) != 1:
                 self.problems.append("forward: needs to return one tensor that depends on the inputs")
+            elif self.graph.outputs[0].batch:
+                self.problems.append("forward: needs to return the batch as its first axis: `transpose` it back")
         elif not _has_tensors(value):
             # Sizes, and what is computed from them.
             self._made[node.name] = value
@@ -130,39 +170,41 @@ class _Reader:
         shape = tuple(value.shape[1:])
         # Pictures have their channels last here.
         order = (1, 2, 0) if len(shape) == 3 else tuple(range(len(shape)))
-        tensor = Tensor(name, shape, order)
+        tensor = Tensor(name, shape, order, is_bool=value.dtype == torch.bool)
         self.graph.inputs.append(tensor)
         return tensor
 
     def _layer(self, node: torch.fx.Node, value: Any) -> Any:
         who, name, module, handler = self._handler(node)
-        if handler is None:
-            is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
-            self.problems.append(f"{who}: {'a parametrization of its weights ' if is_other else ''}is not supported")
-            return self._stand_in(node, value)
-        is_training = self._modes.get(str(node.target), True) if module is not None else True
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
-        call = Call(self.graph, name, module, args, kwargs, value, is_training, self._known)
+        call = Call(self.graph, name, module, args, kwargs, value, self._modes, self._known)
         try:
+            if module is None and not _read_inputs((args, kwargs)):
+                return without_inputs(name_of(node), args, value)
+            if handler is None:
+                is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
+                raise Refused(f"{'a parametrization of its weights ' if is_other else ''}is not supported")
             if not is_getitem(node):
                 call.args = tuple(settled(argument) for argument in args)
-            return handler(call)
+            call = with_tensors(call, name_of(node)) if module is None else call
+            made_here = called(handler, call, type(module) if module is not None else name_of(node))
         except Refused as refused:
             self.problems.append(f"{who}: {refused}")
             return self._stand_in(node, value)
+        is_bool = isinstance(value, torch.Tensor) and value.dtype == torch.bool
+        return replace(made_here, is_bool=is_bool) if isinstance(made_here, Tensor) else made_here
 
     def _handler(self, node: torch.fx.Node) -> tuple[str, str, Any, Any]:
         if node.op == "call_module":
             module = self._modules[str(node.target)]
             name = str(node.target)
             return f"module `{name}` ({type(module).__name__})", name, module, made if type(module) in MODULES else None
-        if node.op == "get_attr":
-            return f"tensor `{node.target}`", node.name, None, None
-        called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-        return f"call of `{called}`", node.name, None, function(called)
+        return f"call of `{name_of(node)}`", node.name, None, function(name_of(node))
 
     def _stand_in(self, node: torch.fx.Node, value: Any) -> Any:
-        """A tensor of the right shape, so that the rest is read, too."""
+        """A tensor of the right shape, or several, so that the rest is read, too."""
+        if isinstance(value, (list, tuple)):
+            return [self._stand_in(node, part) for part in value]
         shape = tuple(value.shape[1:]) if isinstance(value, torch.Tensor) else ()
         return Tensor(node.name, shape, tuple(range(len(shape))))
 
@@ -188,6 +230,17 @@ class _Reader:
                 places[id(tensor)] = name
                 if tensor.dtype != torch.float32:
                     self.problems.append(f"weight `{name}`: needs float32, but is {tensor.dtype}")
+
+
+def _read_inputs(arguments: Any) -> bool:
+    """Does anything among arguments depend on an input?"""
+    return any(isinstance(part, OF_INPUTS) for part in _pytree.tree_leaves(arguments))
+
+
+def name_of(node: torch.fx.Node) -> str:
+    """Name of the function or method that a node calls. Operations of PyTorch have the kind of their arguments behind it."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    return name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else name
 
 
 def is_getitem(node: torch.fx.Node) -> bool:

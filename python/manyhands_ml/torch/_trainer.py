@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils import _pytree
 
 from .. import _native
 from .._ahead import Ahead
@@ -301,7 +302,8 @@ class _Engine:
         graph, problems = trace(module, [part[places].to(device) for part in inputs])
         # Of classes there are numbers, or a probability for each.
         probabilities = targets is not None and any(tensor.shape == tuple(targets.shape[1:]) for tensor in graph.outputs)
-        objective, more = convert(loss, optimizer, dict(module.named_parameters()), probabilities)
+        log_axis = graph.outputs[0].log_axis if graph.outputs else None
+        objective, more = convert(loss, optimizer, dict(module.named_parameters()), probabilities, log_axis)
         self.graph: Graph = graph
         self.objective: Objective = objective
         if graph.outputs:
@@ -379,19 +381,28 @@ class _Engine:
         return chosen
 
     def output(self, flat: Floats) -> torch.Tensor:
-        """An output in PyTorch's shape."""
+        """An output as PyTorch gives it."""
+        return self._ended(self._shaped(flat))
+
+    def _shaped(self, flat: Floats) -> torch.Tensor:
+        """An output of the engine in PyTorch's shape."""
         tensor = self.graph.outputs[0]
         values = flat.reshape(-1, *shape_here(tensor))
         back = [tensor.order.index(axis) + 1 for axis in range(len(tensor.shape))]
         shaped = values.transpose(0, *back) if tensor.shape else values
         return torch.from_numpy(np.ascontiguousarray(shaped)).reshape(-1, *tensor.shape)
 
+    def _ended(self, output: torch.Tensor) -> torch.Tensor:
+        """An output with the logarithm that the engine leaves out."""
+        axis = self.graph.outputs[0].log_axis
+        return output if axis is None else output.log_softmax(axis + 1)
+
     # Losses that PyTorch computes.
 
     def step_by_torch(self, x: Any, targets: torch.Tensor) -> float:
         """A step whose loss PyTorch computes on the outputs of the adapters."""
-        outputs = self.output(self.native.forward(_native.Batch(self.rows(x, None)))[0]).to(self._device).requires_grad_()
-        loss = self._loss(outputs, targets.to(self._device))
+        outputs = self._shaped(self.native.forward(_native.Batch(self.rows(x, None)))[0]).to(self._device).requires_grad_()
+        loss = self._loss(self._ended(outputs), targets.to(self._device))
         if loss.dim():
             problem = f"needs to give one number, but gives {list(loss.shape)}"
             raise SettingError(explained("the loss", problem, "take the mean of its rows"))
@@ -511,7 +522,9 @@ class _Engine:
         modes = dict.fromkeys(training_modes(self._module), False)
         with in_modes(self._module, modes), torch.no_grad():
             # A copy: the module may change it in place.
-            expected = self._module(*(part.to(self._device, copy=True) for part in inputs))
+            given = self._module(*(part.to(self._device, copy=True) for part in inputs))
+            # A structure with one tensor in it, such as those of `transformers`.
+            [expected] = [part for part in _pytree.tree_leaves(given) if isinstance(part, torch.Tensor)]
             is_given = targets is None or self.objective.by_torch
             batch = _native.Batch(self.rows(inputs, None if is_given else targets), None if is_given else self.native.check())
             _compare("the output", self.output(self.native.predict(batch)[0]), expected.cpu())

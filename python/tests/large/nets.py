@@ -62,10 +62,27 @@ def convnet() -> nn.Module:
     )
 
 
+class Transformer(nn.Module):
+    """Layers of a transformer, one with its norm behind and one with its norm before, and the mean of the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = nn.Linear(6, 8)
+        self.behind = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        before = nn.TransformerEncoderLayer(8, 4, 12, 0.0, nn.functional.gelu, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(before, 2, nn.LayerNorm(8), enable_nested_tensor=False)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(self.behind(self.place(x))).mean(1))
+
+
 SMALL: dict[str, Case] = {
     "perceptron": Case(perceptron, (20,), 5, lambda parameters: torch.optim.Adam(parameters, lr=1e-3)),
     "convnet": Case(
         convnet, (1, 14, 14), 10, lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)
     ),
+    # Biases of keys have no gradient but rounding, of which Adam would make steps.
+    "transformer": Case(Transformer, (7, 6), 4, lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, eps=1e-3)),
     "residual": Case(Residual, (3, 10, 10), 4, lambda parameters: torch.optim.AdamW(parameters, lr=2e-3)),
 }

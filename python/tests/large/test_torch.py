@@ -176,6 +176,13 @@ def _attend(x: Any, **more: Any) -> Any:
     return F.scaled_dot_product_attention(query, key, value, **more).transpose(1, 2).reshape(x.size(0), 5, 8)
 
 
+def _grouped(x: Any) -> Any:
+    """Four heads of queries, two of keys and values."""
+    query, key, value = x.split([12, 6, 6], dim=-1)
+    query, key, value = [part.view(x.size(0), 5, -1, 3).transpose(1, 2) for part in (query, key, value)]
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)
+
+
 def _halves(x: Any) -> Any:
     first, second = x.chunk(2, dim=-1)
     return first - second
@@ -193,6 +200,10 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "Conv2d dilation": (PICTURE, lambda: nn.Conv2d(4, 6, 3, padding=2, dilation=2)),
     "Conv2d groups": (PICTURE, lambda: nn.Conv2d(4, 6, 3, groups=2)),
     "Conv2d depthwise": (PICTURE, lambda: nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=4)),
+    "Upsample": (PICTURE, lambda: nn.Sequential(nn.Upsample(scale_factor=(2, 3)), nn.Conv2d(4, 2, 3))),
+    "Upsample bilinear": (PICTURE, lambda: nn.Sequential(nn.Upsample((18, 16), mode="bilinear"), nn.Conv2d(4, 2, 3))),
+    "Upsample of signals": (SIGNAL, lambda: nn.Sequential(nn.Upsample(24), nn.Conv1d(4, 2, 3))),
+    "interpolate": (PICTURE, lambda: Called(lambda x, conv: F.interpolate(conv(x), scale_factor=2), *CONV)),
     "Conv1d": (SIGNAL, lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1)),
     "Conv1d same": (SIGNAL, lambda: nn.Conv1d(4, 6, 4, padding="same", dilation=2, bias=False)),
     "Conv1d padding, groups": (SIGNAL, lambda: nn.Conv1d(4, 8, 3, padding=1, groups=4)),
@@ -271,6 +282,8 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "parts": (PICTURE, lambda: Called(lambda x, conv: conv(x)[:, 1:3, ..., -1], *CONV)),
     "attention": (STEPS_OF, lambda: Called(lambda x, linear: _attend(linear(x)), nn.Linear(6, 24))),
     "causal attention": (STEPS_OF, lambda: Called(lambda x, linear: _attend(linear(x), is_causal=True, scale=0.7), nn.Linear(6, 24))),
+    "grouped attention": (STEPS_OF, lambda: Called(lambda x, linear: _grouped(linear(x)), nn.Linear(6, 24))),
+    "dropout of attention": (STEPS_OF, lambda: Called(lambda x, linear: _attend(linear(x), dropout_p=0.0), nn.Linear(6, 24))),
     "LSTM": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[0], nn.LSTM(6, 4, 2, batch_first=True))),
     "LSTM, last step": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[0][:, -1], nn.LSTM(6, 4, bias=False, batch_first=True))),
     "LSTM, state": (STEPS_OF, lambda: Called(lambda x, lstm: lstm(x)[1][0][-1], nn.LSTM(6, 4, batch_first=True))),

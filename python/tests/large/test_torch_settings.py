@@ -55,6 +55,7 @@ def test_each_function_names_its_arguments() -> None:
 CONV: dict[str, Any] = {"in_channels": 4, "out_channels": 4, "kernel_size": 3}
 NORM: dict[str, Any] = {"num_features": 4}
 SEQUENCE: dict[str, Any] = {"input_size": 6, "hidden_size": 3, "batch_first": True}
+ENCODER: dict[str, Any] = {"d_model": 6, "nhead": 2, "dim_feedforward": 8, "dropout": 0.0, "batch_first": True}
 #: Arguments that a module needs, and the shape of a row.
 BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.AdaptiveAvgPool1d: ({"output_size": 1}, SIGNAL),
@@ -77,13 +78,24 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.LayerNorm: ({"normalized_shape": 6}, STEPS),
     nn.Linear: ({"in_features": 6, "out_features": 3}, ROW),
     nn.MaxPool1d: ({"kernel_size": 2}, SIGNAL),
+    nn.LogSoftmax: ({"dim": -1}, STEPS),
     nn.MaxPool2d: ({"kernel_size": 2}, PICTURE),
+    nn.modules.linear.NonDynamicallyQuantizableLinear: ({"in_features": 6, "out_features": 3}, ROW),
+    nn.MultiheadAttention: ({"embed_dim": 6, "num_heads": 2, "batch_first": True}, STEPS),
     nn.PReLU: ({"num_parameters": 4}, PICTURE),
     nn.Softmax: ({"dim": -1}, ROW),
+    nn.TransformerEncoder: ({"encoder_layer": nn.TransformerEncoderLayer(**ENCODER), "num_layers": 1}, STEPS),
+    nn.TransformerEncoderLayer: (ENCODER, STEPS),
+    nn.Unflatten: ({"dim": 1, "unflattened_size": (2, 3)}, ROW),
+    nn.Upsample: ({"scale_factor": 2}, PICTURE),
 }
 #: Another value of each setting than its default.
 VALUES: dict[str, Any] = {
+    "activation": F.gelu,
+    "add_bias_kv": True,
+    "add_zero_attn": True,
     "affine": False,
+    "align_corners": True,
     "alpha": 0.5,
     "approximate": "tanh",
     "batch_first": False,
@@ -94,25 +106,35 @@ VALUES: dict[str, Any] = {
     "count_include_pad": False,
     "dilation": 2,
     "dim": 1,
+    "dim_feedforward": 5,
     "divisor_override": 3,
     "dropout": 0.3,
     "dtype": torch.float64,
     "elementwise_affine": False,
     "embedding_dim": 4,
+    "enable_nested_tensor": False,
     "end_dim": 2,
     "eps": 0.2,
     "groups": 2,
     "hidden_size": 4,
     "inplace": True,
+    "kdim": 6,
     "kernel_size": 3,
+    "layer_norm_eps": 0.2,
+    "mask_check": False,
     "max_norm": 0.5,
     "max_val": 2.0,
     "min_val": -0.5,
+    "mode": "bilinear",
     "momentum": None,
     "negative_slope": 0.4,
+    "nhead": 3,
+    "norm": nn.LayerNorm(6),
+    "norm_first": True,
     "norm_type": 1.0,
     "num_embeddings": 10,
     "num_groups": 4,
+    "num_heads": 3,
     "num_layers": 2,
     "num_parameters": 1,
     "out_channels": 8,
@@ -124,19 +146,30 @@ VALUES: dict[str, Any] = {
     "padding_idx": 0,
     "padding_mode": "circular",
     "proj_size": 2,
+    "recompute_scale_factor": True,
     "return_indices": True,
+    "scale_factor": 3,
     "scale_grad_by_freq": True,
+    "size": (18, 16),
     "sparse": True,
     "start_dim": 2,
     "stride": 2,
     "threshold": 3,
     "track_running_stats": False,
+    "unflattened_size": (3, 2),
+    "vdim": 6,
 }
 #: Other settings that a value needs beside it, or another shape of rows.
-BESIDE: dict[str, dict[str, Any]] = {"count_include_pad": {"padding": 1}, "dropout": {"num_layers": 2}, "output_padding": {"stride": 2}}
+BESIDE: dict[str, dict[str, Any]] = {
+    "align_corners": {"mode": "bilinear"},
+    "count_include_pad": {"padding": 1},
+    "dropout": {"num_layers": 2},
+    "output_padding": {"stride": 2},
+    "size": {"scale_factor": None},
+}
 #: What the module's input decides, and initial values.
 FIXED = {"in_channels", "in_features", "input_size", "num_features", "num_channels", "normalized_shape"}
-FIXED |= {"init", "device", "args", "kwargs", "mode", "nonlinearity", "min_value", "max_value", "_weight", "_freeze"}
+FIXED |= {"embed_dim", "d_model", "encoder_layer", "init", "device", "args", "kwargs", "nonlinearity", "min_value", "max_value", "_weight", "_freeze"}
 
 
 class First(nn.Module):
@@ -150,7 +183,14 @@ class First(nn.Module):
         return self.part(x)[0]
 
 
-def _same(module: nn.Module, x: torch.Tensor) -> None:
+class ToItself(First):
+    """Attention of a sequence to itself."""
+
+    def forward(self, x: Any) -> Any:
+        return self.part(x, x, x)[0]
+
+
+def _same(module: nn.Module, x: torch.Tensor, trains: bool = True) -> None:
     """The prediction, and where there is something to learn, weights and buffers after two steps."""
     other = copy.deepcopy(module)
     with torch.no_grad():
@@ -158,7 +198,7 @@ def _same(module: nn.Module, x: torch.Tensor) -> None:
     y, parameters = torch.randn(expected.shape), list(other.parameters()) or [nn.Parameter(torch.zeros(1))]
     trainer = Trainer(other, nn.MSELoss(), torch.optim.SGD(parameters, lr=0.1), adapters="cpu")
     torch.testing.assert_close(trainer.predict(x), expected, atol=1e-5, rtol=1e-5)
-    if not list(module.parameters()):
+    if not list(module.parameters()) or not trains:
         return
     trainer.fit([(x, y)] * 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
@@ -174,14 +214,18 @@ def _same(module: nn.Module, x: torch.Tensor) -> None:
 def test_settings_of_a_module_are_honoured_or_refused_by_name(kind: Any) -> None:
     """One after the other with another value."""
     base, shape = BASES.get(kind, ({}, ROW if kind is not nn.Flatten else PICTURE))
-    for setting in sorted(named(kind) - FIXED):
+    # `LSTM` and `GRU` fill in their `mode` themselves.
+    fixed = FIXED | ({"mode"} if issubclass(kind, nn.RNNBase) else set())
+    for setting in sorted(named(kind) - fixed):
         torch.manual_seed(3)
-        arguments = {**base, **BESIDE.get(setting, {}), setting: VALUES[setting]}
+        beside = {name: value for name, value in BESIDE.get(setting, {}).items() if name in named(kind)}
+        arguments = {**base, **beside, setting: VALUES[setting]}
         try:
             module = kind(**arguments)
             dtype = torch.int64 if kind is nn.Embedding else arguments.get("dtype", torch.float32)
             x = torch.randint(0, 9, (4, *shape)) if kind is nn.Embedding else torch.randn(4, *shape)
             x = x.to(dtype)
+            module = ToItself(module) if kind is nn.MultiheadAttention else module
             module(x)
         except (RuntimeError, ValueError):
             # A value that PyTorch does not take for this module.
@@ -189,7 +233,7 @@ def test_settings_of_a_module_are_honoured_or_refused_by_name(kind: Any) -> None
         module.train("ropout" not in kind.__name__)
         module = First(module) if issubclass(kind, nn.RNNBase) or setting == "return_indices" else module
         try:
-            _same(module, x)
+            _same(module, x, trains=setting != "dropout")
         except ModelError as error:
             # A setting that only counts beside another: what is refused is that one.
             told = {setting, "max_norm"} if setting == "norm_type" else {setting}
@@ -465,7 +509,7 @@ def _read_again(x: Any) -> Any:
         (lambda x: torch.div(x, 2, rounding_mode="floor"), "the argument `rounding_mode` of its call is not supported"),
         (lambda x: torch.add(x, x, alpha=2), "needs two arguments, by position"),
         (lambda x: _pooled_twice(x, 3), "`ceil_mode=True` is supported where windows end at the border"),
-        (lambda x: F.gelu(x, approximate="tanh"), '`approximate` needs "none", but is "tanh"'),
+        (lambda x: F.interpolate(x.unsqueeze(1), scale_factor=2, mode="nearest-exact").squeeze(1)[:, :6], '`mode` needs "nearest"'),
     ],
 )
 def test_arguments_of_functions_are_refused_by_name(function: Any, told: str) -> None:
@@ -478,6 +522,9 @@ def test_arguments_of_functions_are_refused_by_name(function: Any, told: str) ->
         lambda x: F.relu(x * 2, inplace=True) + 1,
         lambda x: (x * 2).add_(x).mul_(0.5),
         lambda x: torch.dropout(x, 0.5, train=False),
+        lambda x: F.gelu(x, approximate="tanh"),
+        lambda x: F.interpolate(x.unsqueeze(1), 12)[:, 0, 3:9],
+        lambda x: x * (x != 0) + ~(x == 0),
         lambda x: x.unsqueeze(1).transpose(dim0=1, dim1=2).permute(dims=(0, 2, 1)).squeeze(1),
         lambda x: _pooled_twice(x, 2),
     ],

@@ -1,0 +1,201 @@
+"""Parameters and buffers that a forward reads itself, in functions such as `linear(x, weight)` or as tensors, as in `x + position`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree
+
+from ._graph import Floats, Held, Tensor, Weight, same
+from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, made
+
+#: Functions that change neither the numbers of a tensor nor their order.
+_VIEWS = frozenset("alias clone contiguous detach expand flatten reshape slice squeeze unsqueeze view".split())
+
+
+def without_inputs(name: str, args: tuple[Any, ...], value: Any) -> Any:
+    """What a function gives that reads no input.
+
+    Raises:
+        Refused: If it computes with a parameter, which would not learn.
+    """
+    held = [part for part in _pytree.tree_leaves(args) if isinstance(part, Held)]
+    trained = [part for part in held if part.is_trained]
+    if not trained:
+        return _pytree.tree_map(lambda part: Held(part, tuple(part.shape)) if isinstance(part, torch.Tensor) else part, value)
+    if name == "embedding" and len(held) == 2 and trained == held[:1]:
+        return Held(trained[0].tensor, tuple(value.shape), trained[0].name, places=held[1].tensor)
+    first = trained[0]
+    size = first.tensor.numel() if first.places is None else math.prod(first.shape)
+    if len(trained) == 1 and name in _VIEWS and size in (value.numel(), math.prod(value.shape[1:])):
+        return replace(first, shape=tuple(value.shape))
+    raise Refused(f"computes with the parameter `{trained[0].name}` alone, which is not supported: begin with a tensor")
+
+
+def as_tensor(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
+    """A parameter or a buffer as a tensor whose rows have so many axes. `near` is one whose numbers don't matter."""
+    if held.places is not None:
+        return _looked_up(call, held, near, rank)
+    shape, graph = held.row(rank), call.graph
+    known = graph.held.get(id(held.tensor))
+    if known is None:
+        known = _table(call, held, near, rank)
+        if held.is_trained:
+            graph.held[id(held.tensor)] = known
+    name = graph.add(f"{known.name}.row", {"type": "Reshape", "target_shape": list(shape)}, [known])
+    return Tensor(name, shape, tuple(range(len(shape))))
+
+
+#: Functions that take parameters as they take tensors.
+_OF_TENSORS = frozenset("add cat concat iadd isub maximum minimum mul imul sub".split())
+
+
+def with_tensors(call: Call, name: str) -> Call:
+    """The call of a function, in which parameters and buffers are tensors where it treats all alike."""
+    parts = _pytree.tree_leaves(call.args)
+    near = next((part for part in parts if isinstance(part, Tensor)), None)
+    if name not in _OF_TENSORS or near is None:
+        return call
+
+    def tensor(part: Any) -> Any:
+        if not isinstance(part, Held):
+            return part
+        is_number = not part.shape and not part.is_trained
+        return part.tensor.item() if is_number else as_tensor(call, part, near, len(near.shape))
+
+    return replace(call, args=_pytree.tree_map(tensor, call.args))
+
+
+def _table(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
+    """The numbers, one after the other, in each row."""
+    graph, name = call.graph, held.name or f"{call.name}.held"
+    size = math.prod(held.row(rank))
+    flat = graph.add(f"{name}.all", {"type": "Reshape", "target_shape": [math.prod(near.shape), 1]}, [near])
+    first = graph.add(f"{name}.first", {"type": "Cropping1D", "cropping": [0, math.prod(near.shape) - 1]}, [replace(near, name=flat)])
+    one = graph.add(f"{name}.one", {"type": "Reshape", "target_shape": [1]}, [replace(near, name=first)])
+    places = graph.add(f"{name}.places", {"type": "RepeatVector", "n": size}, [replace(near, name=one)])
+    settings = {"type": "PositionEmbedding", "sequence_length": size, "trainable": held.is_trained and held.tensor.requires_grad}
+    table = graph.add(name, settings, [replace(near, name=places)])
+    if held.is_trained:
+        shape = held.tensor.shape
+        graph.weights[f"{table}/embeddings"] = Weight(
+            [held.tensor], lambda arrays: arrays[0].reshape(-1, 1), lambda values: [values.reshape(shape)]
+        )
+    else:
+        graph.constants[f"{table}/embeddings"] = _of_one_row(held, rank).reshape(-1, 1)
+    return Tensor(table, (size, 1), (0, 1))
+
+
+def _of_one_row(held: Held, rank: int) -> Floats:
+    """The numbers of a tensor that is the same for all rows."""
+    values: Floats = held.tensor.detach().cpu().numpy().astype(np.float32)
+    if len(held.shape) == rank + 1:
+        if not (values == values[:1]).all():
+            raise Refused(f"reads a tensor of shape {tuple(held.shape)} that differs from row to row, and is no input")
+        values = values[0]
+    return np.ascontiguousarray(values)
+
+
+def _looked_up(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
+    """Rows of a table at places that are the same for all rows."""
+    assert held.places is not None
+    ids = as_tensor(call, Held(held.places, tuple(held.places.shape)), near, rank - 1)
+    value = torch.empty((len(call.value), *ids.shape, held.tensor.shape[1]), device="meta")
+    table = Held(held.tensor, tuple(held.tensor.shape), held.name)
+    result = _embedding(replace(call, name=f"{call.name}.table", args=(table, ids), kwargs={}, value=value))
+    assert isinstance(result, Tensor)
+    return result
+
+
+# Functions with weights, as the modules that hold them.
+
+
+def _stood_for(call: Call, kind: Callable[..., nn.Module], x: Tensor, **weights: Held | None) -> Any:
+    """What a module with these weights makes of a tensor."""
+    given = {name: held for name, held in weights.items() if held is not None}
+    if any(not isinstance(held, Held) or not held.is_trained or held.shape != tuple(held.tensor.shape) for held in given.values()):
+        raise Refused("needs parameters of the module as its weights")
+    first = next(iter(given.values()), None)
+    module = call.graph.modules.get(id(first.tensor)) if first else None
+    if module is None:
+        module = kind(device="meta")
+        for name in weights:
+            setattr(module, name, given[name].tensor if name in given else None)
+        if first is not None:
+            call.graph.modules[id(first.tensor)] = module
+    name = first.name.rpartition(".")[0] if first else ""
+    return made(replace(call, name=name or call.name, module=module, args=(x,), kwargs={}))
+
+
+def _shape(held: Any, axis: int) -> int:
+    if not isinstance(held, Held):
+        raise Refused("needs a parameter of the module as its weight")
+    return int(held.tensor.shape[axis])
+
+
+def _linear(call: Call) -> Any:
+    weight, bias = argument(call, 1, "weight", None), argument(call, 2, "bias", None)
+    sizes = (_shape(weight, 1), _shape(weight, 0), bias is not None)
+    return _stood_for(call, partial(nn.Linear, *sizes), call.x, weight=weight, bias=bias)
+
+
+def _matmul(call: Call) -> Any:
+    """The product of a tensor's last axis and a matrix."""
+    weight = argument(call, 1, "other", None)
+    if not isinstance(weight, Held) or not weight.is_trained or len(weight.shape) != 2:
+        raise Refused("needs a matrix that is a parameter of the module")
+    module = call.graph.modules.setdefault(id(weight.tensor), nn.ParameterList([weight.tensor]))
+    settings = {"type": "Dense", "units": weight.shape[1], "use_bias": False}
+    held = replace(call, name=weight.name, module=module)
+    name = held.weighted(settings, [call.graph.plain(call.x)], {"kernel": Weight([weight.tensor], *same())})
+    return Tensor(name, call.shape, tuple(range(len(call.shape))))
+
+
+def _layer_norm(call: Call) -> Any:
+    shape, weight, bias = (argument(call, at, name, None) for at, name in enumerate(("normalized_shape", "weight", "bias"), 1))
+    settings = {"eps": argument(call, 4, "eps", 1e-5), "elementwise_affine": weight is not None, "bias": bias is not None}
+    return _stood_for(call, partial(nn.LayerNorm, shape, **settings), call.x, weight=weight, bias=bias)
+
+
+def _embedding(call: Call) -> Any:
+    # `functional.embedding` has ids first, and the operation below it the table.
+    ids, table = sorted(call.args[:2], key=lambda part: isinstance(part, Held))
+    if not isinstance(ids, Tensor):
+        raise Refused("needs ids that depend on an input")
+    padding, other = argument(call, 2, "padding_idx", None), [*call.args[3:], *(call.kwargs.get(name) for name in ("max_norm", "sparse"))]
+    if any(other):
+        raise Refused("needs neither `max_norm` nor `scale_grad_by_freq` nor `sparse`")
+    padding = None if padding is None or padding < 0 else padding
+    sizes = (_shape(table, 0), _shape(table, 1), padding)
+    return _stood_for(call, partial(nn.Embedding, *sizes), ids, weight=table)
+
+
+def _convolution(kind: Callable[..., nn.Module]) -> Callable[[Call], Any]:
+    def handler(call: Call) -> Any:
+        weight, bias = argument(call, 1, "weight", None), argument(call, 2, "bias", None)
+        named = (("stride", 1), ("padding", 0), ("dilation", 1), ("groups", 1))
+        settings = {name: argument(call, at, name, default) for at, (name, default) in enumerate(named, 3)}
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+        sizes = (_shape(weight, 1) * settings["groups"], _shape(weight, 0), tuple(weight.tensor.shape[2:]))
+        return _stood_for(call, partial(kind, *sizes, bias=bias is not None, **settings), call.x, weight=weight, bias=bias)
+
+    return handler
+
+
+_TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
+    "conv1d": (_convolution(nn.Conv1d), "weight bias stride padding dilation groups"),
+    "conv2d": (_convolution(nn.Conv2d), "weight bias stride padding dilation groups"),
+    "embedding": (_embedding, "padding_idx max_norm norm_type scale_grad_by_freq sparse"),
+    "layer_norm": (_layer_norm, "normalized_shape weight bias eps"),
+    "linear": (_linear, "weight bias"),
+    "matmul": (_matmul, "other"),
+}
+FUNCTIONS.update({name: handler for name, (handler, _) in _TABLE.items()})
+ARGUMENTS.update({name: tuple(names.split()) for name, (_, names) in _TABLE.items()})
