@@ -145,7 +145,7 @@ def blocks() -> None:
         arrays[f"{kind.name}.values"] = gguf.quants.dequantize(packed, kind).reshape(-1).astype(np.float32)
     usual = (random.normal(size=(4, 32)) * [[1], [1e-3], [300], [0]]).astype(np.float32)
     arrays["usual"] = usual
-    for kind in [Type.F16, Type.Q8_0, Type.Q4_0]:
+    for kind in [Type.F16, Type.Q8_0, Type.Q4_0, Type.Q4_1]:
         arrays[f"{kind.name}.quantized"] = gguf.quants.quantize(usual, kind).view(np.uint8)
     save_file(arrays, GOLDEN / "blocks.safetensors")
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// Values of a block.
 pub const BLOCK: usize = 32;
-/// Bytes of a block's scale, a 16-bit float, which the small numbers follow.
+/// Bytes of a scale or a minimum, a 16-bit float.
 const SCALE_BYTES: usize = 2;
 /// Bytes of a word.
 const WORD_BYTES: usize = size_of::<u32>();
@@ -30,39 +30,43 @@ pub enum PackedFormat {
     /// 4 bits and a scale: 18 bytes for 32 values, 0.14 of f32.
     #[serde(rename = "q4_0", alias = "Q4_0")]
     Q4_0,
+    /// 4 bits, a scale and a minimum: 20 bytes for 32 values, 0.16 of f32.
+    #[serde(rename = "q4_1", alias = "Q4_1")]
+    Q4_1,
 }
 
 impl PackedFormat {
     /// All formats.
-    pub const ALL: [Self; 2] = [Self::Q8_0, Self::Q4_0];
+    pub const ALL: [Self; 3] = [Self::Q8_0, Self::Q4_0, Self::Q4_1];
 
     /// Name, as GGUF files and tools around them write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Q8_0 => "Q8_0",
             Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
         }
     }
 
     /// Bits of a value, the scale not counted.
-    pub fn bits(self) -> usize {
+    pub const fn bits(self) -> usize {
         match self {
             Self::Q8_0 => 8,
-            Self::Q4_0 => 4,
+            Self::Q4_0 | Self::Q4_1 => 4,
         }
     }
 
-    /// The format of so many bits.
-    pub fn of_bits(bits: usize) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.bits() == bits)
+    /// 16-bit floats before the numbers of a block: the scale, and in `Q4_1` the minimum.
+    pub const fn scales(self) -> usize {
+        match self {
+            Self::Q8_0 | Self::Q4_0 => 1,
+            Self::Q4_1 => 2,
+        }
     }
 
     /// Bytes of a block.
     pub const fn block_bytes(self) -> usize {
-        match self {
-            Self::Q8_0 => SCALE_BYTES + BLOCK,
-            Self::Q4_0 => SCALE_BYTES + BLOCK / 2,
-        }
+        SCALE_BYTES * self.scales() + BLOCK * self.bits() / 8
     }
 
     /// Bytes of `[lines, line_len]` values; `None` if lines are no whole blocks, or the bytes are too many to be counted.
@@ -76,18 +80,16 @@ impl PackedFormat {
     /// # Panics
     /// If it has fewer bytes than a block, or `values` fewer places than 32.
     pub fn unpack_block(self, block: &[u8], values: &mut [f32]) {
-        let (scale, numbers) = (scale_of(block), &block[SCALE_BYTES..self.block_bytes()]);
+        let (scale, numbers) = (half_at(block, 0), &block[SCALE_BYTES * self.scales()..self.block_bytes()]);
         match self {
             Self::Q8_0 => {
                 let numbers = numbers.iter().map(|byte| f32::from(byte.cast_signed()));
                 values[..BLOCK].iter_mut().zip(numbers).for_each(|(value, number)| *value = scale * number);
             }
-            Self::Q4_0 => {
-                let (low, high) = values[..BLOCK].split_at_mut(BLOCK / 2);
-                for ((low, high), byte) in low.iter_mut().zip(high).zip(numbers) {
-                    *low = scale * (f32::from(byte & 0xf) - 8.0);
-                    *high = scale * (f32::from(byte >> 4) - 8.0);
-                }
+            Self::Q4_0 => unpack_nibbles(numbers, values, |number| scale * (f32::from(number) - 8.0)),
+            Self::Q4_1 => {
+                let minimum = half_at(block, 1);
+                unpack_nibbles(numbers, values, |number| scale * f32::from(number) + minimum);
             }
         }
     }
@@ -112,21 +114,45 @@ impl PackedFormat {
                 let scale = values.iter().fold(values[0], larger) / -8.0;
                 let inverse = inverse(scale);
                 bytes.extend(f16::from_f32(scale).to_le_bytes());
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-                let number = |value: &f32| ((value * inverse + 8.5).trunc() as u8).min(15);
-                let (low, high) = values.split_at(BLOCK / 2);
-                bytes.extend(low.iter().zip(high).map(|(low, high)| number(low) | number(high) << 4));
+                pack_nibbles(values, bytes, |value| value * inverse + 8.5);
+            }
+            Self::Q4_1 => {
+                // Adding 0 takes the sign off a 0, which depends on the order in which values are compared.
+                let least = values.iter().copied().fold(f32::INFINITY, f32::min) + 0.0;
+                let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max) + 0.0;
+                let scale = (most - least) / 15.0;
+                let inverse = inverse(scale);
+                bytes.extend([scale, least].map(f16::from_f32).into_iter().flat_map(f16::to_le_bytes));
+                pack_nibbles(values, bytes, |value| (value - least) * inverse + 0.5);
             }
         }
     }
+}
+
+/// Numbers of 4 bits: those of the lower half of a block stand in the lower halves of bytes.
+fn unpack_nibbles(numbers: &[u8], values: &mut [f32], value: impl Fn(u8) -> f32) {
+    let (low, high) = values[..BLOCK].split_at_mut(BLOCK / 2);
+    for ((low, high), byte) in low.iter_mut().zip(high).zip(numbers) {
+        *low = value(byte & 0xf);
+        *high = value(byte >> 4);
+    }
+}
+
+/// Appends numbers of 4 bits, the whole parts of what `number` gives.
+fn pack_nibbles(values: &[f32], bytes: &mut Vec<u8>, number: impl Fn(f32) -> f32) {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+    let number = |value: &f32| (number(*value) as u8).min(15);
+    let (low, high) = values.split_at(BLOCK / 2);
+    bytes.extend(low.iter().zip(high).map(|(low, high)| number(low) | number(high) << 4));
 }
 
 fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
-fn scale_of(block: &[u8]) -> f32 {
-    f16::from_le_bytes([block[0], block[1]]).to_f32()
+/// The scale of a block, 0, or its minimum, 1.
+fn half_at(block: &[u8], idx: usize) -> f32 {
+    f16::from_le_bytes([block[SCALE_BYTES * idx], block[SCALE_BYTES * idx + 1]]).to_f32()
 }
 
 /// Axis of a tensor of floats along which its blocks lie.
@@ -217,15 +243,21 @@ impl PackedTensor {
             ));
         }
         let tensor = Self { format, lines, bytes };
-        let spoilt = tensor.blocks().position(|block| !scale_of(block).is_finite());
-        match spoilt {
+        match tensor.spoilt() {
             None => Ok(tensor),
-            Some(block) => Err(Error::non_finite(
+            Some((block, scale)) => Err(Error::non_finite(
                 who(format, lines),
-                format!("needs finite scales, but that of block {block} is {}", scale_of(tensor.block(block))),
+                format!("needs finite scales, but that of block {block} is {scale}"),
                 "the file is damaged, or was packed from values that are not finite, or too large for a scale of 16 bits",
             )),
         }
+    }
+
+    /// The first scale or minimum that is not finite, behind the index of its block.
+    fn spoilt(&self) -> Option<(usize, f32)> {
+        let scales = |block| (0..self.format.scales()).map(move |idx| half_at(block, idx));
+        let mut all = self.blocks().enumerate().flat_map(|(at, block)| scales(block).map(move |scale| (at, scale)));
+        all.find(|(_, scale)| !scale.is_finite())
     }
 
     /// Packs `[lines, line_len]` values, as `quantize` of the Python package `gguf`.
@@ -293,10 +325,6 @@ impl PackedTensor {
     fn blocks(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(self.format.block_bytes())
     }
-
-    fn block(&self, idx: usize) -> &[u8] {
-        &self.bytes[idx * self.format.block_bytes()..]
-    }
 }
 
 /// Without the bytes.
@@ -343,6 +371,14 @@ mod tests {
         PackedFormat::Q4_0.unpack_block(&bytes, &mut unpacked);
         (values[1], values[31]) = (4.0, 14.0);
         assert_eq!(unpacked, values);
+        (values[0], values[1], values[31]) = (-16.0, 4.9, 14.0);
+        bytes.clear();
+        PackedFormat::Q4_1.pack_block(&values, &mut bytes);
+        // A scale of 2.0 and a minimum of -16.0; 20.9 / 2 + 0.5 is 10 and something, 0 is 8, and 30 / 2 is 15.
+        assert_eq!((&bytes[..6], bytes[19]), (&[0x00, 0x40, 0x00, 0xcc, 0x80, 0x8a][..], 0xf8));
+        PackedFormat::Q4_1.unpack_block(&bytes, &mut unpacked);
+        values[1] = 4.0;
+        assert_eq!(unpacked, values);
     }
 
     #[test]
@@ -372,6 +408,10 @@ mod tests {
         let mut bytes = vec![0; 36];
         (bytes[18], bytes[19]) = (0x00, 0x7c);
         assert!(error([2, 32], bytes).contains("needs finite scales, but that of block 1 is inf"));
+        let mut bytes = vec![0; 40];
+        (bytes[22], bytes[23]) = (0x00, 0xfc);
+        let minimum = PackedTensor::new(PackedFormat::Q4_1, [2, 32], bytes).unwrap_err().to_string();
+        assert!(minimum.contains("needs finite scales, but that of block 1 is -inf"), "{minimum}");
         let few = PackedTensor::quantize(PackedFormat::Q8_0, [1, 32], &[0.0; 31]).unwrap_err().to_string();
         assert!(few.contains("needs 32 values, but got 31"), "{few}");
         let large = PackedTensor::quantize(PackedFormat::Q8_0, [1, 32], &[1e30; 32]).unwrap_err().to_string();

@@ -172,7 +172,7 @@ impl Embedding {
             vocabulary: whole(self.input_dim),
         };
         let grid = Grid::Elements(length_word(Length::per_row(rec.input_shape(0).len() * line_blocks)));
-        rec.dispatch(&packed::GATHER, params, [table, ids], [y], grid).constants.push(packed::bits(format));
+        rec.dispatch(&packed::GATHER, params, [table, ids], [y], grid).constants.extend(packed::constants(format));
     }
 
     /// Records the gradients of the parts of a table.

@@ -66,7 +66,7 @@ impl Weights {
         };
         let grid = Grid::Elements(whole(lines.len() * values.len() / BLOCK));
         let dispatch = rec.dispatch(&kernel::UNPACK, record, [self.view], [unpacked], grid);
-        dispatch.constants.push(kernel::bits(packing.format));
+        dispatch.constants.extend(kernel::constants(packing.format));
         unpacked
     }
 }

@@ -148,7 +148,7 @@ fn frozen_bytes(model: &Model) -> [u64; 2] {
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
 fn memory_is_a_part_of_the_floats_and_room_for_one_product() {
     let start = model(ReversibleEmbedding::new(4000, 256), 70, Lora::new(2));
-    for (format, most) in [(PackedFormat::Q8_0, 0.27), (PackedFormat::Q4_0, 0.15)] {
+    for (format, most) in [(PackedFormat::Q8_0, 0.27), (PackedFormat::Q4_0, 0.15), (PackedFormat::Q4_1, 0.16)] {
         let [packed, floats] = both(start.clone(), format);
         let ([packed_bytes, unpacked], [float_bytes, none]) = (frozen_bytes(&packed), frozen_bytes(&floats));
         let part = packed_bytes as f64 / float_bytes as f64;

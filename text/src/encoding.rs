@@ -118,7 +118,7 @@ impl Encoding {
                 Self::F16 => values.push(half_at(block, 0)),
                 Self::Bf16 => values.push(bf16::from_le_bytes([block[0], block[1]]).to_f32()),
                 Self::Q4_0 => unpack_block(PackedFormat::Q4_0, block, &mut values),
-                Self::Q4_1 => unpack_q4_1(block, &mut values),
+                Self::Q4_1 => unpack_block(PackedFormat::Q4_1, block, &mut values),
                 Self::Q5_0 => unpack_q5_0(block, &mut values),
                 Self::Q5_1 => unpack_q5_1(block, &mut values),
                 Self::Q8_0 => unpack_block(PackedFormat::Q8_0, block, &mut values),
@@ -164,11 +164,6 @@ fn unpack_block(format: PackedFormat, block: &[u8], values: &mut Vec<f32>) {
     let first = values.len();
     values.resize(first + SMALL, 0.0);
     format.unpack_block(block, &mut values[first..]);
-}
-
-fn unpack_q4_1(block: &[u8], values: &mut Vec<f32>) {
-    let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
-    values.extend(nibbles(&block[4..]).map(|q| scale * f32::from(q) + minimum));
 }
 
 /// Numbers of five bits: the highest of each stand together in four bytes.

@@ -32,36 +32,38 @@ crate::params! {
 
 family!("packed", [Grid]);
 
-/// A product of 11 and 8 bits is exact.
+/// A product of 11 and 8 bits is exact. The sum with a minimum is rounded once, fused or not.
 const TOLERANCE: f32 = 0.0;
 
-/// The constant of both kernels: bits of a number, 8 or 4.
-pub const BITS: &str = "BITS";
+/// Constants of both kernels: bits of a number, 8 or 4, and the 16-bit floats before the numbers of a block, 1 or 2.
+const CONSTANTS: [&str; 2] = ["BITS", "SCALES"];
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[&UNPACK, &GATHER];
 
 /// `packed` → `y`: value `i` of line `l` of the part at `l line_stride + i value_stride`. Grid: `Elements(lines * blocks)`.
 pub static UNPACK: Kernel =
-    kernel("unpack", [&["packed"], &["y"], &[BITS]], (unpack_twin, unpack_fast), TOLERANCE, unpack_cases);
+    kernel("unpack", [&["packed"], &["y"], &CONSTANTS], (unpack_twin, unpack_fast), TOLERANCE, unpack_cases);
 
 /// `packed [lines, line_blocks]`, `ids [positions]` → `rows [positions, 32 line_blocks]`: of the indices whose rows are bound; the
 /// others stay.
 ///
 /// Grid: `Elements(positions * line_blocks)`.
 pub static GATHER: Kernel =
-    kernel("gather", [&["packed", "ids"], &["rows"], &[BITS]], (gather_twin, gather_fast), TOLERANCE, gather_cases);
+    kernel("gather", [&["packed", "ids"], &["rows"], &CONSTANTS], (gather_twin, gather_fast), TOLERANCE, gather_cases);
 
-/// The constant of a format.
-#[allow(clippy::cast_precision_loss, reason = "8 or 4")]
-pub fn bits(format: PackedFormat) -> (&'static str, f64) {
-    (BITS, format.bits() as f64)
+/// The constants of a format.
+#[allow(clippy::cast_precision_loss, reason = "at most 8")]
+pub fn constants(format: PackedFormat) -> [(&'static str, f64); 2] {
+    let [bits, scales] = CONSTANTS;
+    [(bits, format.bits() as f64), (scales, format.scales() as f64)]
 }
 
-/// The format of a call's constant.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "8 or 4")]
+/// The format of a call's constants.
 fn format(call: &Call<'_>) -> PackedFormat {
-    PackedFormat::of_bits(call.constant(BITS, 8.0) as usize).unwrap_or(PackedFormat::Q8_0)
+    let is_of_call =
+        |format: &PackedFormat| constants(*format).iter().all(|(name, value)| call.constant(name, 0.0) == *value);
+    PackedFormat::ALL.into_iter().find(is_of_call).unwrap_or(PackedFormat::Q8_0)
 }
 
 /// Value `i` of block `block`, as the definition has it.
@@ -71,13 +73,14 @@ fn value(format: PackedFormat, packed: &[f32], block: usize, i: usize) -> f32 {
         packed[place].to_bits().to_le_bytes()[within]
     };
     let start = block * format.block_bytes();
-    let scale = f16::from_le_bytes([byte(start), byte(start + 1)]);
-    let number = match format {
-        PackedFormat::Q8_0 => f64::from(byte(start + 2 + i).cast_signed()),
-        PackedFormat::Q4_0 if i < BLOCK / 2 => f64::from(byte(start + 2 + i) % 16) - 8.0,
-        PackedFormat::Q4_0 => f64::from(byte(start + 2 + i - BLOCK / 2) / 16) - 8.0,
-    };
-    single(scale.to_f64() * number)
+    let half = |at: usize| f16::from_le_bytes([byte(at), byte(at + 1)]).to_f64();
+    let nibble =
+        |first: usize| f64::from(if i < BLOCK / 2 { byte(first + i) % 16 } else { byte(first + i - BLOCK / 2) / 16 });
+    single(match format {
+        PackedFormat::Q8_0 => half(start) * f64::from(byte(start + 2 + i).cast_signed()),
+        PackedFormat::Q4_0 => half(start) * (nibble(start + 2) - 8.0),
+        PackedFormat::Q4_1 => half(start) * nibble(start + 4) + half(start + 2),
+    })
 }
 
 fn unpack_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -169,7 +172,8 @@ fn words(format: PackedFormat, blocks: u32) -> InputFill {
     let len = index(blocks) * format.block_bytes();
     let any = InputFill::Labels(len, 256).values(3);
     let mut bytes: Vec<u8> = any.iter().map(|value| u8::try_from(class(*value, 256)).unwrap_or(0)).collect();
-    bytes.iter_mut().skip(1).step_by(format.block_bytes()).for_each(|high| *high &= 0xbf);
+    let blocks = bytes.chunks_exact_mut(format.block_bytes());
+    blocks.for_each(|block| (0..format.scales()).for_each(|idx| block[2 * idx + 1] &= 0xbf));
     bytes.resize(len.next_multiple_of(size_of::<f32>()), 0);
     InputFill::Values(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
 }
@@ -186,8 +190,8 @@ const SIZES: [[[u32; 2]; 3]; 7] = [
 ];
 
 fn case(label: String, format: PackedFormat, p: &Params, elements: u32, all_blocks: u32) -> Case {
-    let (name, bits) = bits(format);
-    let case = Case::elements(label, p.words(), elements).constant(name, bits).labelled(format.name());
+    let case = Case::elements(label, p.words(), elements).labelled(format.name());
+    let case = constants(format).into_iter().fold(case, |case, (name, value)| case.constant(name, value));
     case.input(words(format, all_blocks))
 }
 
