@@ -8,8 +8,8 @@
 Writes `text/tests/golden/`: packed blocks with their values, and small random models of each family as Hugging Face folder, three of
 them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model's files, `outputs.json` what it computes and how PEFT trains it
 (`outputs` as argument writes this file alone), `generation.json` (`generation`) what it draws tokens from and what PEFT's adapters change,
-`merged.json` (`merged`) what models with an adapter merged compute in each type, `real.json` that of two real models (`real` computes their
-outputs anew).
+`packed.gguf` and `packed.json` (`packed`) a model in blocks of 8 and 4 bits and what transformers makes of it, `merged.json` (`merged`) what
+models with an adapter merged compute in each type, `real.json` that of two real models (`real` computes their outputs anew).
 """
 
 import json
@@ -369,9 +369,9 @@ def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
     return weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
 
 
-def write_gguf(name: str, model, tokenizer: Tokenizer, split: str, template: str, kinds: list) -> None:
+def write_gguf(name: str, model, tokenizer: Tokenizer, split: str, template: str, kinds: list, file: str | None = None) -> None:
     """A model as the converter of llama.cpp would write it."""
-    config, path = model.config, GOLDEN / f"{name}.gguf"
+    config, path = model.config, GOLDEN / f"{file or name}.gguf"
     writer = gguf.GGUFWriter(path, name)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -556,6 +556,7 @@ def main() -> None:
     write_gguf("bert", bert, word_pieces(), "", "", [Type.F16])
     read_again(llama)
     adapter(transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "llama", dtype=torch.float32))
+    packed()
     outputs()
     generation()
     merged()
@@ -588,6 +589,26 @@ def outputs() -> None:
     means = (vectors * torch.tensor(mask)[..., None]).sum(1) / torch.tensor(mask).sum(1)[:, None]
     golden["bert"] = {"ids": ids.tolist(), "types": types.tolist(), "mask": mask.tolist(), "vectors": vectors[0].tolist(), "means": means.tolist()}
     (GOLDEN / "outputs.json").write_text(json.dumps(golden) + "\n")
+
+
+def packed() -> None:
+    """A model whose matrices are blocks of three formats, in turn, and what transformers reads in it and computes with it in float64."""
+    torch.manual_seed(13)
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**LLAMA, rope_parameters={"rope_theta": 100000.0}, initializer_range=0.2, tie_word_embeddings=True)
+    )
+    write_gguf("llama", model, byte_level("smollm"), "smollm", SMOLLM_TEMPLATE, [Type.Q8_0, Type.Q4_1, Type.Q4_0], "packed")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        GOLDEN, gguf_file="packed.gguf", dtype=torch.float64, attn_implementation="eager"
+    )
+    ids = np.random.default_rng(13).integers(0, model.config.vocab_size, (2, LENGTH))
+    with torch.no_grad():
+        logits = model(torch.tensor(ids)).logits
+    golden = {
+        "tensors": {name: summed(tensor) for name, tensor in llama_tensors(model).items()}, "ids": ids.tolist(),
+        "logits": [summary(row) for row in logits], "greedy": greedy(model, ids[0, :6].tolist(), 10),
+    }  # fmt: skip
+    (GOLDEN / "packed.json").write_text(json.dumps(golden) + "\n")
 
 
 def summary(logits) -> dict:
@@ -751,5 +772,5 @@ def read_again(llama) -> None:
 
 
 if __name__ == "__main__":
-    parts = {"outputs": outputs, "generation": generation, "merged": merged, "real": lambda: real_outputs(MODELS)}
+    parts = {"outputs": outputs, "generation": generation, "merged": merged, "packed": packed, "real": lambda: real_outputs(MODELS)}
     parts.get("".join(sys.argv[1:]), main)()

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use manyhands::callbacks::{Mode, Monitor};
 use manyhands::processes::Group;
-use manyhands::{Error, Existing, Model, Result};
+use manyhands::{Error, ErrorKind, Existing, Model, Result};
 use manyhands_engine::shown::{shown, thousands};
 use manyhands_text::adapter::{Adapter, write_adapter};
 use manyhands_text::examples::{NOT_LEARNED, Rows};
@@ -16,7 +16,7 @@ use manyhands_text::{ChatTemplate, Examples, ModelFiles, Tokenizer};
 use super::init::quoted_path;
 use super::report::best_of_log;
 use super::run_folder::RunFolder;
-use super::settings::{LanguageTable, ModelSource, SettingsFile};
+use super::settings::{LanguageTable, ModelSource, PackedWeights, SettingsFile};
 use super::terminal::Terminal;
 use super::train::{self, TrainArgs};
 use super::{AdapterChoice, MemoryChoice, at_least_one};
@@ -56,6 +56,9 @@ pub struct FinetuneArgs {
     /// Products of each block that get factors, with commas, such as `attention.query,attention.value` [default: all].
     #[arg(long, value_delimiter = ',')]
     layers: Option<Vec<String>>,
+    /// Keep the model's kernels and its table of tokens in 8 or 4 bits, or as a GGUF file has them [default: as floats].
+    #[arg(long, value_name = "BITS", value_enum, conflicts_with = "resume")]
+    packed: Option<PackedWeights>,
     /// Epochs of the run, counted from its start [default: 3].
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
@@ -117,7 +120,8 @@ fn begin(
     if args.dry_run {
         let folder = tempfile::tempdir().map_err(|error| Error::writing(std::env::temp_dir(), error))?;
         let settings = settings(&folder.path().join(TEXTS))?;
-        return train::run_settings(settings, &args.of_training(None), arguments, terminal, group);
+        let status = train::run_settings(settings, &args.of_training(None), arguments, terminal, group);
+        return status.map_err(|error| with_packed(args, error));
     }
     let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
     let folder = match &args.run {
@@ -129,8 +133,8 @@ fn begin(
     let written = folder.path().join(TEXTS);
     let trained = settings(&written).and_then(|settings| {
         let language = language_of(&settings)?.clone();
-        let status = train::run_settings(settings, &args.of_training(Some(&folder)), arguments, terminal, group)?;
-        Ok((language, status))
+        let status = train::run_settings(settings, &args.of_training(Some(&folder)), arguments, terminal, group);
+        Ok((language, status.map_err(|error| with_packed(args, error))?))
     });
     if trained.is_err() && !folder.settings().exists() {
         // It has not begun.
@@ -140,6 +144,15 @@ fn begin(
     let (language, status) = trained?;
     end(&folder, &language, Some(&examples.held_out), terminal)?;
     Ok(status)
+}
+
+/// The error, with `--packed` in the help where memory is short and the weights are floats.
+fn with_packed(args: &FinetuneArgs, error: Error) -> Error {
+    if error.kind() != ErrorKind::OutOfMemory || args.packed.is_some() {
+        return error;
+    }
+    let help = format!("keep the model's weights in 8 or 4 bits by `--packed 8` or `--packed 4`, or: {}", error.help());
+    Error::new(error.kind(), error.who(), error.problem(), help)
 }
 
 /// An earlier run goes on.
@@ -184,10 +197,12 @@ fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examp
     let epochs = args.epochs.unwrap_or(3);
     let Steps { warmup, decay } = Steps::of(rows, args.batch_size, epochs);
     let layers = args.layers.as_ref().map(|layers| format!("lora_layers = {layers:?}\n")).unwrap_or_default();
+    let packed = args.packed.and_then(|packed| packed.to_possible_value());
+    let packed = packed.map(|packed| format!("packed = \"{}\"\n", packed.get_name())).unwrap_or_default();
     let validation = if examples.held_out.ids.is_empty() { "none" } else { "test" };
     Ok(format!(
         "[data]\ntype = \"safetensors\"\nfile = {}\n\n[model.language]\npath = {}\nlength = {}\nlora_rank = {}\nlora_alpha = {:?}\n\
-         lora_dropout = {:?}\n{layers}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
+         lora_dropout = {:?}\n{layers}{packed}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
          # As PyTorch's AdamW.\n[optimizer]\ntype = \"AdamW\"\nlearning_rate = {:?}\nweight_decay = 0.0\nepsilon = 1e-8\nouter_epsilon = true\n\n\
          [schedule]\ntype = \"CosineDecay\"\ndecay_steps = {}\nwarmup_steps = {warmup}\n\n\
          [training]\nepochs = {epochs}\nbatch_size = {}\nseed = {}\nclip_norm = 1.0\nvalidation = \"{validation}\"\nmetrics = [\"perplexity\"]\n",

@@ -16,6 +16,7 @@ use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
 use serde_json::json;
 
 use super::run_folder::model_path;
+use super::settings::PackedWeights;
 use super::terminal::Terminal;
 use super::{AdapterChoice, adapters, at_least_one};
 
@@ -32,6 +33,9 @@ pub struct GenerateArgs {
     /// Folder with a LoRA adapter, as PEFT or `finetune` wrote it.
     #[arg(long, value_name = "FOLDER")]
     adapter: Option<PathBuf>,
+    /// Keep the model's kernels and its table of tokens in 8 or 4 bits, or as a GGUF file has them [default: as floats].
+    #[arg(long, value_name = "BITS", value_enum)]
+    packed: Option<PackedWeights>,
     /// Most tokens to write.
     #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "256")]
     max_tokens: usize,
@@ -87,7 +91,7 @@ fn is_language_model(path: &Path) -> Result<bool> {
 
 /// Writes with a language model of others.
 fn of_files(args: &GenerateArgs, adapter: Info, terminal: &Terminal) -> Result<()> {
-    let files = ModelFiles::open(&args.model)?;
+    let files = PackedWeights::files(args.packed, &args.model)?;
     let lora = args.adapter.as_deref().map(|folder| Adapter::read(folder, files.architecture())).transpose()?;
     let tokenizer = Tokenizer::of(&files)?;
     let prompt = prompt_of(args, &files, &tokenizer, terminal)?;
@@ -113,8 +117,9 @@ fn of_trained(args: &GenerateArgs, adapter: Info, terminal: &Terminal) -> Result
     let model = Model::load(&args.model)?;
     model.check_finite()?;
     let refuse = |what: &str, problem: &str, help: &str| Err(Error::setting(what, problem, help));
-    if args.adapter.is_some() || args.chat {
-        let flag = if args.chat { "`--chat`" } else { "`--adapter`" };
+    let flags =
+        [(args.chat, "`--chat`"), (args.adapter.is_some(), "`--adapter`"), (args.packed.is_some(), "`--packed`")];
+    if let Some((_, flag)) = flags.iter().find(|(is_given, _)| *is_given) {
         return refuse(
             flag,
             "needs a Hugging Face folder or a GGUF file, but got a model file of `train`",

@@ -25,7 +25,7 @@ use serde::Deserialize;
 pub use self::as_run::{SettingChange, as_run, with_value};
 pub use self::early_stopping::ModeSetting;
 #[cfg(feature = "text")]
-pub use self::language::LanguageTable;
+pub use self::language::{LanguageTable, PackedWeights};
 pub use self::model::ModelSource;
 pub use self::training::{TrainingTable, parse_split};
 

@@ -10,7 +10,7 @@ use manyhands_engine::table::Table;
 
 use super::MemoryChoice;
 use super::run_folder::model_path;
-use super::settings::SettingsFile;
+use super::settings::{ModelSource, SettingsFile};
 use super::terminal::{Terminal, columns};
 
 #[derive(Args)]
@@ -28,7 +28,9 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
         let settings = SettingsFile::of(Some(&args.file))?;
         let model = settings.build_model(0)?;
         show(&model, terminal);
-        return show_memory(&settings, &args.memory.or(settings.training.memory.as_ref()), model, terminal);
+        let compile = settings.compile(&model, 0)?;
+        let trainer = Trainer::new(model, compile)?.placement(settings.training.placement.clone());
+        return show_memory(&settings, &args.memory.or(settings.training.memory.as_ref()), &trainer, terminal);
     }
     show(&Model::load(&args.file)?, terminal);
     // A file that holds only a model is no error here.
@@ -46,9 +48,13 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
 
 /// Shows the memory that training by these settings takes, on the two kinds of adapters and within limits. No driver is
 /// started to find the adapters of this machine.
-fn show_memory(settings: &SettingsFile, limits: &MemoryLimits, model: Model, terminal: &Terminal) -> Result<()> {
-    let (training, compile) = (&settings.training, settings.compile(&model, 0)?);
-    let trainer = Trainer::new(model, compile)?.placement(training.placement.clone());
+pub fn show_memory(
+    settings: &SettingsFile,
+    limits: &MemoryLimits,
+    trainer: &Trainer,
+    terminal: &Terminal,
+) -> Result<()> {
+    let training = &settings.training;
     let mut table = Table::new(["training on", "rows at once", "memory", "limit"]).numbers([1, 2, 3]);
     let kinds = [("the CPU adapter", Kind::Cpu), ("a GPU", Kind::DiscreteGpu)].map(|(name, kind)| (name, kind, None));
     let of_name = |name: &str| if name.eq_ignore_ascii_case("cpu") { Kind::Cpu } else { Kind::DiscreteGpu };
@@ -63,6 +69,9 @@ fn show_memory(settings: &SettingsFile, limits: &MemoryLimits, model: Model, ter
         }
     }
     terminal.report(&table);
+    if let ModelSource::Language(language) = &settings.model {
+        terminal.line(language.weights()?);
+    }
     Ok(())
 }
 

@@ -284,6 +284,7 @@ fn prepare(
     check_throttles(&args.throttle, chosen.len())?;
     let limits = args.memory.or(settings.training.memory.as_ref());
     limits.check(&chosen)?;
+    let shown_limits = limits.clone();
     let split = match &args.split_from {
         Some(file) => JsonLog::recorded_split(file, chosen.len())?,
         None => settings.training.split.clone(),
@@ -293,6 +294,10 @@ fn prepare(
     let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
     for (idx, factor) in &args.throttle {
         trainer = trainer.throttle(*idx, *factor);
+    }
+    // Their frozen weights can take a part of the memory.
+    if matches!(settings.model, ModelSource::Language(_)) && !terminal.is_quiet() {
+        summary::show_memory(&settings, &shown_limits, &trainer, terminal)?;
     }
     let resumed = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.seed, checkpoint.progress.rows));
     let done = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.epoch, checkpoint.progress.step));

@@ -99,6 +99,41 @@ fn splits_and_gguf_files_change_nothing() {
     }
 }
 
+/// Blocks of a file that stay packed train to the bits of their floats; a resumed run keeps them.
+#[test]
+fn weights_stay_packed() {
+    let folder = folder();
+    let texts = "chat.jsonl --batch-size 4 --learning-rate 0.01 --rank 2 --adapters cpu";
+    let train = |flags: &str| succeed(&folder, &format!("finetune {} {texts} {flags}", model("packed.gguf")));
+    let [floats, packed] = ["floats", "packed"].map(|run| folder.path().join(run));
+    let shown = train("--run floats --epochs 3");
+    assert!(
+        shown.contains("90,752 bytes of this memory are the model's weights; `--packed 8` keeps them in "),
+        "{shown}"
+    );
+    let shown = train("--run packed --epochs 3 --packed as-file");
+    assert!(
+        shown.contains(" of this memory are the model's weights, packed; as floats they would be 90,752 bytes"),
+        "{shown}"
+    );
+    assert!(fs::read_to_string(packed.join("run.toml")).unwrap().contains("packed = \"as-file\""));
+    let bytes = |run: &Path| fs::metadata(run.join("last.safetensors")).unwrap().len();
+    assert!(bytes(&floats) > bytes(&packed) + 60_000, "{} {}", bytes(&floats), bytes(&packed));
+    let same = || (losses(&packed, "loss"), adapter(&packed)) == (losses(&floats, "loss"), adapter(&floats));
+    assert!(same());
+    for run in ["floats", "packed"] {
+        succeed(&folder, &format!("finetune --resume --run {run} --epochs 4"));
+    }
+    assert!(same() && losses(&packed, "loss").len() == 4);
+
+    let none = refused(&folder, &format!("finetune {} {texts} --packed as-file", model("smollm")));
+    assert!(none.contains("needs weights in Q8_0, Q4_0 or Q4_1 to keep them as they are, but has none"), "{none}");
+    // Floats do not fit; the help says what does.
+    let limited = format!("finetune {} {texts} --memory cpu=80kB --run limited", model("packed.gguf"));
+    let short = refused(&folder, &limited);
+    assert!(short.contains("`--packed 8`") && !folder.path().join("limited").exists(), "{short}");
+}
+
 #[test]
 fn plain_texts_are_cut_into_rows() {
     let folder = tempfile::tempdir().unwrap();

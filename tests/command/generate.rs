@@ -36,6 +36,11 @@ fn a_language_model_of_others_writes() {
     assert_eq!(object(&folder, &file, "Hello", "--raw --max-tokens 12 --temperature 0")["tokens"], whole["tokens"]);
     let tuned = format!("--raw --max-tokens 12 --temperature 0 --adapter {}", golden("adapter").display());
     assert_ne!(object(&folder, &model, "Hello", &tuned)["tokens"], whole["tokens"]);
+    let packed = golden("packed.gguf").display().to_string();
+    let [floats, blocks] = ["", "--packed as-file"].map(|flags| {
+        object(&folder, &packed, "Hello", &format!("--raw --max-tokens 12 --temperature 0 {flags}"))["tokens"].clone()
+    });
+    assert_eq!(blocks, floats);
     let drawn =
         |flags: &str| object(&folder, &model, "Hello", &format!("--raw --max-tokens 12 {flags}"))["tokens"].clone();
     assert_eq!(drawn("--temperature 1.5"), drawn("--temperature 1.5"));

@@ -78,6 +78,16 @@ impl Encoding {
         Self::ALL.into_iter().find(|encoding| encoding.name().eq_ignore_ascii_case(name))
     }
 
+    /// Format of these blocks in memory; `None` for encodings that become floats there.
+    pub fn packed(self) -> Option<PackedFormat> {
+        match self {
+            Self::Q8_0 => Some(PackedFormat::Q8_0),
+            Self::Q4_0 => Some(PackedFormat::Q4_0),
+            Self::Q4_1 => Some(PackedFormat::Q4_1),
+            _ => None,
+        }
+    }
+
     /// Elements of a block; 1 for plain numbers.
     pub fn block_len(self) -> usize {
         match self {

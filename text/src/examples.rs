@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 /// Target of a position that is not learned: it counts in no loss.
 pub const NOT_LEARNED: f32 = -100.0;
-/// The same as a class, for `ignore_class` of losses.
+/// Class of such positions, for `ignore_class` of losses.
 pub const NOT_LEARNED_CLASS: i32 = -100;
 /// Rows have a multiple of so many tokens.
 const STEP: usize = 16;

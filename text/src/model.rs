@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use manyhands_engine::packed::PackedFormat;
 use manyhands_engine::shown;
 
 use crate::architecture::{Architecture, Family, ROTARY_FACTORS};
+use crate::encoding::Encoding;
 use crate::folder::Folder;
 use crate::gguf::Gguf;
 use crate::layout::{Planned, planned};
+use crate::packed::{Formats, Packed};
 use crate::place::TensorPlace;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
@@ -27,6 +30,7 @@ pub struct ModelFiles {
     files: Files,
     architecture: Architecture,
     tensors: Vec<Found>,
+    packed: Option<Packed>,
 }
 
 #[derive(Debug)]
@@ -40,6 +44,7 @@ enum Files {
 struct Found {
     planned: Planned,
     stored: String,
+    encoding: Encoding,
 }
 
 impl ModelFiles {
@@ -60,13 +65,62 @@ impl ModelFiles {
         let mut tensors = Vec::new();
         for planned in planned(&architecture) {
             match files.find(&planned, architecture.family)? {
-                Some(stored) => tensors.push(Found { planned, stored }),
+                Some((stored, encoding)) => tensors.push(Found { planned, stored, encoding }),
                 None if planned.is_optional => {}
                 None => return Err(files.lacks(&planned)),
             }
         }
         files.check_rest(&tensors)?;
-        Ok(Self { files, architecture, tensors })
+        Ok(Self { files, architecture, tensors, packed: None })
+    }
+
+    /// Keeps kernels and the table of tokens in packed blocks in models that are made of these files. Such models are frozen there.
+    ///
+    /// All results have the same bits as those of the floats of these blocks.
+    ///
+    /// # Errors
+    /// If no tensor can be packed so.
+    pub fn packed(self, packed: Packed) -> Result<Self> {
+        let files = Self { packed: Some(packed), ..self };
+        if !files.formats().is_empty() {
+            return Ok(files);
+        }
+        let who = files.files.who();
+        Err(match packed {
+            Packed::AsFile => Error::checkpoint(
+                who,
+                "needs weights in Q8_0, Q4_0 or Q4_1 to keep them as they are, but has none",
+                "keep them in 8 or 4 bits: they are packed when they are read",
+            ),
+            Packed::Eight | Packed::Four => Error::checkpoint(
+                who,
+                "needs kernels with a multiple of 32 inputs to be packed, but has none",
+                "keep them as floats",
+            ),
+        })
+    }
+
+    /// Whether weights are kept packed.
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    /// Bytes of the weights in memory, if they were kept so; `None` for floats.
+    pub fn weight_bytes(&self, packed: Option<Packed>) -> u64 {
+        let of = |found: &Found| {
+            let shape = &found.planned.shape;
+            let len = shape.iter().product::<usize>();
+            let format = packed.and_then(|packed| found.format(packed));
+            format.and_then(|format| format.bytes([len / shape[1], shape[1]])).unwrap_or(len * size_of::<f32>()) as u64
+        };
+        self.tensors.iter().map(of).sum()
+    }
+
+    /// Formats of the tensors that are kept packed.
+    pub(crate) fn formats(&self) -> Formats {
+        let Some(packed) = self.packed else { return Formats::new() };
+        let format = |found: &Found| Some((found.planned.name.clone(), found.format(packed)?));
+        self.tensors.iter().filter_map(format).collect()
     }
 
     /// The network.
@@ -117,6 +171,12 @@ impl ModelFiles {
     }
 }
 
+impl Found {
+    fn format(&self, packed: Packed) -> Option<PackedFormat> {
+        packed.format(&self.planned.name, &self.planned.shape, self.encoding)
+    }
+}
+
 impl Files {
     fn who(&self) -> String {
         match self {
@@ -144,8 +204,8 @@ impl Files {
         }
     }
 
-    /// The name of a tensor in the files, if it is there, with the shape that the network needs.
-    fn find(&self, planned: &Planned, family: Family) -> Result<Option<String>> {
+    /// The name and the encoding of a tensor in the files, if it is there, with the shape that the network needs.
+    fn find(&self, planned: &Planned, family: Family) -> Result<Option<(String, Encoding)>> {
         let (names, needed) = match self {
             Self::Folder(_) => (folder_names(&planned.folder_name, family), planned.folder_shape()),
             Self::Gguf(_) => (vec![planned.gguf_name.clone()], planned.gguf_shape()),
@@ -156,7 +216,7 @@ impl Files {
                 let problem = format!("needs the shape {needed:?} for the tensor `{name}`, but has {:?}", place.shape);
                 return Err(self.refuse(problem));
             }
-            return Ok(Some(name));
+            return Ok(Some((name, place.encoding)));
         }
         Ok(None)
     }
@@ -180,7 +240,7 @@ impl Files {
     }
 
     fn read(&self, found: &Found) -> Result<Tensor> {
-        let Found { planned, stored } = found;
+        let Found { planned, stored, .. } = found;
         let place = self.place(stored)?.ok_or_else(|| self.lacks(planned))?;
         let bytes = match self {
             Self::Folder(folder) => folder.read(stored)?,

@@ -1,6 +1,9 @@
 //! A tensor of a model: its name, shape and bytes.
 
+use manyhands_engine::packed::{PackedFormat, PackedTensor};
+
 use crate::encoding::Encoding;
+use crate::{Error, Result};
 
 /// A tensor with its bytes, still packed.
 ///
@@ -50,6 +53,22 @@ impl Tensor {
     /// Whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The blocks of a matrix in a format: its own, if it has them, else those of its values.
+    ///
+    /// # Errors
+    /// If it is no matrix of lines of whole blocks, or a value or a scale is not finite.
+    pub fn into_packed(self, format: PackedFormat) -> Result<PackedTensor> {
+        let [lines, line_len] = self.shape[..] else {
+            let problem = format!("needs two axes to be packed, but has the shape {:?}", self.shape);
+            return Err(Error::checkpoint(format!("the tensor `{}`", self.name), problem, "keep it as floats"));
+        };
+        match self.encoding.packed() {
+            Some(own) if own == format => PackedTensor::new(format, [lines, line_len], self.bytes),
+            _ => PackedTensor::quantize(format, [lines, line_len], &self.values()),
+        }
+        .map_err(|error| Error::checkpoint(format!("the tensor `{}`", self.name), error.problem(), error.help()))
     }
 
     /// The tensor with rows along the first axis that consist of whole blocks: unpacked where they do not.

@@ -80,7 +80,8 @@ impl Adapter {
         model.merge_lora()
     }
 
-    /// Adds the matrices to a model whose layers have the names of [`network::build`], as factors to train, and freezes all else.
+    /// Adds the matrices to a model whose layers have the names of [`network::build`], as factors to train, and freezes all else. Kernels
+    /// stay as they are, packed or not.
     ///
     /// # Errors
     /// As [`merge`](Self::merge).

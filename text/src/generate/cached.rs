@@ -1,6 +1,7 @@
 //! A language model that keeps keys and values of the tokens that it has read.
 
 use manyhands::data::InMemory;
+use manyhands::layers::Lora;
 use manyhands::{Model, Predictor};
 use manyhands_engine::adapters::Info;
 use ndarray::{Array, ArrayD, IxDyn};
@@ -24,6 +25,8 @@ pub struct Cached {
     next: Predictor,
     window: usize,
     adapter: Info,
+    /// Settings of low-rank factors that stand beside packed kernels.
+    lora: Option<Lora>,
     read: Vec<u32>,
     /// Keys, then values, of each block, for all tokens of `read`.
     kept: Vec<Vec<f32>>,
@@ -32,18 +35,24 @@ pub struct Cached {
 impl Cached {
     /// Opens a model, with an adapter's changes, for texts of at most `tokens` tokens, or as many as it was trained for.
     ///
+    /// The changes are merged into the kernels. Kernels that the files keep [packed](ModelFiles::packed) stay as they are, with the factors
+    /// beside them.
+    ///
     /// # Errors
     /// If the model does not write, its network is not supported, or the adapter does not fit it.
     pub fn open(files: &ModelFiles, lora: Option<&Adapter>, tokens: usize, adapter: Info) -> Result<Self> {
         let architecture = files.architecture().clone();
         let window = rounded(tokens).min(network::longest_row(&architecture));
         let mut model = network::next(files, window)?;
-        if let Some(lora) = lora {
-            lora.merge(&mut model)?;
+        match lora {
+            Some(lora) if files.is_packed() => lora.add(&mut model)?,
+            Some(lora) => lora.merge(&mut model)?,
+            None => {}
         }
+        let lora = lora.filter(|_| files.is_packed()).map(Adapter::lora);
         let next = Predictor::new(model).on(vec![adapter.clone()]);
         let kept = vec![Vec::new(); 2 * architecture.blocks];
-        Ok(Self { architecture, next, window, adapter, read: Vec::new(), kept })
+        Ok(Self { architecture, next, window, adapter, lora, read: Vec::new(), kept })
     }
 
     /// The model's weights, as layers of [`network::build`].
@@ -69,7 +78,7 @@ impl Cached {
             return Ok(());
         }
         let length = rounded(tokens.len()).min(network::longest_row(&self.architecture));
-        let model = network::beginning(&self.architecture, self.next.model(), length)?;
+        let model = network::beginning(&self.architecture, self.next.model(), self.lora, length)?;
         let mut row = numbers(tokens);
         row.resize(length, 0.0);
         let mut predictor = Predictor::new(model).on(vec![self.adapter.clone()]);

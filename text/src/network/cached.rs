@@ -4,9 +4,10 @@
 //! end of a window that is rotated at each step: the newest key always has the last place, and the query its angle.
 
 use manyhands::Model;
+use manyhands::layers::Lora;
 
 use super::fill::{self, QUERY_ROTARY, ROTARY};
-use super::{Output, check, graph};
+use super::{Output, check, enable_lora, graph, layers_of};
 use crate::architecture::Architecture;
 use crate::{ModelFiles, Result};
 
@@ -26,20 +27,26 @@ use crate::{ModelFiles, Result};
 pub fn next(files: &ModelFiles, window: usize) -> Result<Model> {
     let architecture = files.architecture();
     check(architecture, window, Output::Logits)?;
-    let mut model = graph::build_next(architecture, window)?;
+    let mut model = graph::build_next(architecture, &files.formats(), window)?;
     turn_query(&mut model, architecture.head_width);
     fill::fill(&mut model, files)?;
     Ok(model)
 }
 
 /// Builds the network that gives the keys and values of rows of `length` tokens, `[length, key_heads, head_width]` for each block, with
-/// the weights of another model of the same network.
+/// the weights of another model of the same network: packed where it keeps them packed, with its low-rank factors, if it has such.
 ///
 /// # Errors
 /// As [`build`](super::build).
-pub fn beginning(architecture: &Architecture, weights: &Model, length: usize) -> Result<Model> {
+pub fn beginning(architecture: &Architecture, weights: &Model, lora: Option<Lora>, length: usize) -> Result<Model> {
     check(architecture, length, Output::Logits)?;
-    let mut model = graph::build_beginning(architecture, length)?;
+    let mut model = graph::build_beginning(architecture, &fill::formats(weights), length)?;
+    if let Some(lora) = lora {
+        let mut layers = layers_of(architecture, &graph::linear_parts(architecture));
+        let has_factors = |layer: &str| weights.tensor(&format!("{layer}/lora_kernel_a")).is_some();
+        layers.retain(|layer| model.is_trainable(layer).is_some() && has_factors(layer));
+        enable_lora(&mut model, layers.iter().map(String::as_str), lora, 0)?;
+    }
     fill::copy(&mut model, weights)?;
     Ok(model)
 }

@@ -1,17 +1,19 @@
 //! The layers of a language model.
 
 use manyhands::layers::{
-    self, ActivationLayer, Add, Concatenate, Dense, DotProductAttention, Embedding, Gelu, GlobalAveragePooling1D,
-    LayerNormalization, Multiply, PositionEmbedding, Reshape, ReversibleEmbedding, RmsNormalization,
+    self, ActivationLayer, Add, Concatenate, Configure, Configured, Dense, DotProductAttention, Embedding, Gelu,
+    GlobalAveragePooling1D, Layer, LayerNormalization, Multiply, PositionEmbedding, Reshape, ReversibleEmbedding,
+    RmsNormalization,
 };
 use manyhands::model::{LayerRef, TensorRef};
-use manyhands::{Model, ModelBuilder};
+use manyhands::{Model, ModelBuilder, Shape};
 use manyhands_engine::kernels::rounding::single;
 
 use super::fill::{QUERY_ROTARY, ROTARY};
 use super::{MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, FeedForward, Norm, NormPlace, Positions};
+use crate::packed::Formats;
 
 /// The products of a block, by their names in it.
 pub(super) fn linear_parts(architecture: &Architecture) -> Vec<&'static str> {
@@ -21,9 +23,9 @@ pub(super) fn linear_parts(architecture: &Architecture) -> Vec<&'static str> {
     attention.into_iter().chain(gate).chain(["feed_forward.up", "feed_forward.down"]).collect()
 }
 
-/// Builds the layers, with weights of 0.
-pub(super) fn build(architecture: &Architecture, length: usize, output: Output) -> Result<Model> {
-    let mut network = Network::new(architecture, length)?;
+/// Builds the layers, with weights of 0. Those with a format are packed, and frozen.
+pub(super) fn build(architecture: &Architecture, formats: &Formats, length: usize, output: Output) -> Result<Model> {
+    let mut network = Network::new(architecture, formats, length)?;
     let table = network.table();
     let x = network.blocks(table);
     let y = network.output(table, x, output);
@@ -31,8 +33,8 @@ pub(super) fn build(architecture: &Architecture, length: usize, output: Output) 
 }
 
 /// Builds a network that gives the keys and values of each block alone.
-pub(super) fn build_beginning(architecture: &Architecture, length: usize) -> Result<Model> {
-    let mut network = Network::new(architecture, length)?;
+pub(super) fn build_beginning(architecture: &Architecture, formats: &Formats, length: usize) -> Result<Model> {
+    let mut network = Network::new(architecture, formats, length)?;
     let table = network.table();
     let last = architecture.blocks - 1;
     let mut x = network.embedded(table);
@@ -50,8 +52,8 @@ pub(super) fn build_beginning(architecture: &Architecture, length: usize) -> Res
 }
 
 /// Builds a network that reads one token behind the keys and values of others.
-pub(super) fn build_next(architecture: &Architecture, window: usize) -> Result<Model> {
-    let mut network = Network::new(architecture, 1)?;
+pub(super) fn build_next(architecture: &Architecture, formats: &Formats, window: usize) -> Result<Model> {
+    let mut network = Network::new(architecture, formats, 1)?;
     network.position = (architecture.position == Positions::Learned).then(|| network.graph.input(POSITION, [1]));
     network.mask = Some(network.graph.input(MASK, [window]));
     network.query_rotary = rotary::layer(architecture)?.map(|rotary| network.graph.layer(QUERY_ROTARY, rotary));
@@ -67,6 +69,8 @@ pub(super) fn build_next(architecture: &Architecture, window: usize) -> Result<M
 struct Network<'a> {
     graph: ModelBuilder,
     architecture: &'a Architecture,
+    /// Formats of tensors that are packed.
+    formats: &'a Formats,
     length: usize,
     tokens: TensorRef,
     token_types: Option<TensorRef>,
@@ -83,7 +87,7 @@ struct Network<'a> {
 }
 
 impl<'a> Network<'a> {
-    fn new(architecture: &'a Architecture, length: usize) -> Result<Self> {
+    fn new(architecture: &'a Architecture, formats: &'a Formats, length: usize) -> Result<Self> {
         let mut graph = ModelBuilder::new();
         let tokens = graph.input(TOKENS, [length]);
         let token_types = (architecture.token_types > 0).then(|| graph.input(TOKEN_TYPES, [length]));
@@ -93,6 +97,7 @@ impl<'a> Network<'a> {
         Ok(Self {
             graph,
             architecture,
+            formats,
             length,
             tokens,
             token_types,
@@ -120,11 +125,30 @@ impl Network<'_> {
     fn table(&mut self) -> LayerRef {
         let (words, width) = (self.architecture.vocabulary, self.architecture.width);
         let zeros = layers::Initializer::Zeros;
-        if self.architecture.tied_output && self.architecture.causal {
-            let table = ReversibleEmbedding { embeddings_initializer: zeros, ..ReversibleEmbedding::new(words, width) };
-            self.graph.layer("embedding", table)
+        let vectors = Embedding { embeddings_initializer: zeros, ..Embedding::new(words, width) };
+        // Both kinds have the same parts.
+        let parts = vectors.build(&[Shape::from([1])]).map(|built| built.parameters).unwrap_or_default();
+        let table = if self.architecture.tied_output && self.architecture.causal {
+            ReversibleEmbedding { embeddings_initializer: zeros, ..ReversibleEmbedding::new(words, width) }.into()
         } else {
-            self.graph.layer("embedding", Embedding { embeddings_initializer: zeros, ..Embedding::new(words, width) })
+            Configured::from(vectors)
+        };
+        let table = self.in_format("embedding.embeddings", parts.iter().map(|part| part.name), table);
+        self.graph.layer("embedding", table)
+    }
+
+    /// The layer with parameters in the format of a tensor, if it is packed.
+    fn in_format<'p>(
+        &self,
+        tensor: &str,
+        parameters: impl IntoIterator<Item = &'p str>,
+        layer: impl Into<Configured>,
+    ) -> Configured {
+        match self.formats.get(tensor) {
+            Some(format) => {
+                parameters.into_iter().fold(layer.frozen(), |layer, parameter| layer.packed(parameter, *format))
+            }
+            None => layer.into(),
         }
     }
 
@@ -235,6 +259,7 @@ impl Network<'_> {
 
     fn linear(&mut self, name: &str, units: usize, has_bias: bool, x: TensorRef) -> TensorRef {
         let layer = Dense { use_bias: has_bias, ..Dense::new(units).kernel_initializer(layers::Initializer::Zeros) };
+        let layer = self.in_format(&format!("{name}.kernel"), ["kernel"], layer);
         self.graph.add_named(name, layer, &[x])
     }
 

@@ -40,7 +40,8 @@ pub enum Output {
 
 /// Builds a language model for rows of `length` tokens, with the weights of its files.
 ///
-/// Layers have the names of the files' tensors here: `blocks.3.attention.query` has `kernel` and perhaps `bias`. All can be trained.
+/// Layers have the names of the files' tensors here: `blocks.3.attention.query` has `kernel` and perhaps `bias`. All can be trained, but
+/// those that the files keep [packed](ModelFiles::packed), which are frozen.
 ///
 /// # Errors
 /// If the length is 0 or above the network's positions, the network has no such output, a block sees fewer tokens than `length`, or a
@@ -48,7 +49,7 @@ pub enum Output {
 pub fn build(files: &ModelFiles, length: usize, output: Output) -> Result<Model> {
     let architecture = files.architecture();
     check(architecture, length, output)?;
-    let mut model = graph::build(architecture, length, output)?;
+    let mut model = graph::build(architecture, &files.formats(), length, output)?;
     fill::fill(&mut model, files)?;
     Ok(model)
 }

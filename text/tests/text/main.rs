@@ -15,7 +15,10 @@ mod golden;
 mod lines;
 mod merged;
 mod models;
+#[path = "../../../tests/common/needed.rs"]
+mod needed;
 mod outputs;
+mod packed;
 mod real;
 mod tokens;
 mod written;

@@ -19,7 +19,7 @@ use super::outputs::assert_close;
 use super::{generated, golden, models, tokens};
 
 /// The folder with the models, which are fetched where they are missing.
-fn fetched() -> PathBuf {
+pub fn fetched() -> PathBuf {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let output = Command::new(root.join("scripts/fetch-text-models")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
