@@ -1,5 +1,6 @@
 //! Parameters that weight decay leaves out.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -27,11 +28,8 @@ struct WrittenDecay<'a> {
     exclude_from_weight_decay: &'a [String],
 }
 
-/// As settings of a rule.
-#[derive(Serialize)]
-struct NoDecay {
-    weight_decay: f32,
-}
+/// Settings that are a decay.
+const DECAYS: [&str; 2] = ["weight_decay", "l2_decay"];
 
 impl DecayExclusion {
     /// The settings beside those of the rule.
@@ -57,11 +55,15 @@ impl DecayExclusion {
     ///
     /// # Errors
     /// If the rule can't be made.
-    pub(super) fn of(names: Vec<String>, mut named: Named, own: &[Entry]) -> Result<Self, ReadError> {
-        if named.settings.take("weight_decay").is_some() {
-            named.settings.append(Settings::of(&NoDecay { weight_decay: 0.0 }));
+    pub(super) fn of(names: Vec<String>, named: Named, own: &[Entry]) -> Result<Self, ReadError> {
+        // With those that a file leaves out: `AdamW` decays by default.
+        let mut settings = named.clone().make(own, OPTIMIZERS, KINDS)?.config();
+        for decay in DECAYS {
+            if settings.take(decay).is_some() {
+                settings.append(Settings::of(&HashMap::from([(decay, 0.0)])));
+            }
         }
-        Ok(Self { names, rule: named.make(own, OPTIMIZERS, KINDS)? })
+        Ok(Self { names, rule: Named { settings, ..named }.make(own, OPTIMIZERS, KINDS)? })
     }
 
     /// Whether the parameter of a name is one of them.

@@ -574,12 +574,19 @@ fn weight_decay_leaves_named_parameters_out() {
         "outputs": ["second"],
     });
     let names = ["first/kernel", "first/bias", "second/kernel", "second/bias"];
-    for (excluded, decays) in [
-        (json!(["bias"]), [true, false, true, false]),
-        (json!(["second/kernel", "first/bias"]), [true, false, false, true]),
+    for (excluded, decays, decay) in [
+        (json!(["bias"]), [true, false, true, false], ("SGD", Some("weight_decay"), 0.25)),
+        (json!(["second/kernel", "first/bias"]), [true, false, false, true], ("SGD", Some("weight_decay"), 0.25)),
+        (json!(["bias"]), [true, false, true, false], ("SGD", Some("l2_decay"), 0.25)),
+        // Its default.
+        (json!(["bias"]), [true, false, true, false], ("AdamW", None, 0.004)),
     ] {
         for n_adapters in [1, 2] {
-            let settings = json!({ "type": "SGD", "learning_rate": 0.5, "weight_decay": 0.25, "exclude_from_weight_decay": excluded });
+            let (kind, setting, decay) = decay;
+            let mut settings = json!({ "type": kind, "learning_rate": 0.5, "exclude_from_weight_decay": excluded });
+            if let Some(setting) = setting {
+                settings[setting] = json!(decay);
+            }
             let optimizer: Optimizer = serde_json::from_value(settings).unwrap();
             let model: manyhands::ModelConfig = serde_json::from_value(config.clone()).unwrap();
             let mut model = model.build(3).unwrap();
@@ -595,7 +602,8 @@ fn weight_decay_leaves_named_parameters_out() {
             trainer.train_on_batch(batch).unwrap();
             trainer.current_model().unwrap();
             for ((name, before), decays) in names.into_iter().zip(before).zip(decays) {
-                let needed: Vec<f32> = before.iter().map(|value| if decays { 0.875 * value } else { *value }).collect();
+                let needed: Vec<f32> =
+                    before.iter().map(|value| if decays { value - value * (decay * 0.5) } else { *value }).collect();
                 assert_eq!(trainer.model().tensor(name).unwrap(), needed, "{name} of {n_adapters}, {excluded}");
             }
         }

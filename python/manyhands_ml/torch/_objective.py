@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +78,8 @@ class OptimizerRow:
     need: Settings
     #: State of the engine by kind: PyTorch's name, and whether the engine's is that times minus or plus the learning rate.
     state: dict[str, tuple[str, float | None]]
+    #: Further state of a parameter that has done so many steps.
+    after: Callable[[Settings, int], dict[str, float]] = lambda group, steps: {"step": float(steps)}
 
 
 def _sgd(group: Settings) -> Settings:
@@ -112,6 +115,22 @@ def _rmsprop(group: Settings) -> Settings:
     }
 
 
+def _adagrad(group: Settings) -> Settings:
+    # The engine has its epsilon under the root: of the default's square no step says more.
+    return {"type": "Adagrad", "epsilon": group["eps"] ** 2}
+
+
+def _nadam(group: Settings) -> Settings:
+    (beta_1, beta_2), decay = group["betas"], group["weight_decay"] if group["decoupled_weight_decay"] else 0.0
+    more = {"weight_decay": decay, "momentum_decay": group["momentum_decay"]}
+    return {"type": "Nadam", "beta_1": beta_1, "beta_2": beta_2, "epsilon": group["eps"], **more}
+
+
+def _after_nadam(group: Settings, steps: int) -> dict[str, float]:
+    beta, decay = group["betas"][0], group["momentum_decay"]
+    return {"step": float(steps), "mu_product": math.prod(beta * (1.0 - 0.5 * 0.96 ** (step * decay)) for step in range(1, steps + 1))}
+
+
 def _adadelta(group: Settings) -> Settings:
     return {"type": "Adadelta", "rho": group["rho"], "epsilon": group["eps"]}
 
@@ -133,7 +152,15 @@ OPTIMIZERS: dict[type, OptimizerRow] = {
         ("momentum", "nesterov", "weight_decay"),
         {"dampening": 0, "maximize": False},
         {"momentum": ("momentum_buffer", -1.0)},
+        lambda group, steps: {},
     ),
+    torch.optim.Adagrad: OptimizerRow(
+        _adagrad,
+        ("initial_accumulator_value",),
+        {"lr_decay": 0, "weight_decay": 0, "eps": 1e-10, "maximize": False},
+        {"accumulator": ("sum", None)},
+    ),
+    torch.optim.NAdam: OptimizerRow(_nadam, (*_OF_ADAM, "momentum_decay"), {"maximize": False}, _MOMENTS, _after_nadam),
     torch.optim.Adam: OptimizerRow(_adam, _OF_ADAM, _NO_AMSGRAD, _MOMENTS),
     torch.optim.AdamW: OptimizerRow(_adamw, _OF_ADAM, _NO_AMSGRAD, _MOMENTS),
     torch.optim.RMSprop: OptimizerRow(
@@ -173,6 +200,8 @@ class Objective:
     #: Weight of each class in the loss.
     class_weights: NDArray[np.float32] | None = None
     row: OptimizerRow | None = None
+    #: Parameters without weight decay, by identity.
+    undecayed: list[int] = field(default_factory=list)
     #: Does PyTorch compute the loss, on the outputs?
     by_torch: bool = False
 
@@ -262,11 +291,16 @@ def _optimizer(
         problems.append(f"optimizer: `{kind}` is not supported; known are {known}")
         return {"type": "SGD"}
     objective.row = row
-    first = optimizer.param_groups[0]
-    for group in optimizer.param_groups[1:]:
+    first = max(optimizer.param_groups, key=lambda group: group.get("weight_decay") or 0)
+    for group in optimizer.param_groups:
         other = [name for name in ("lr", *row.read, *row.need) if group.get(name) != first.get(name)]
-        if other:
-            problems.append(f"optimizer `{kind}`: `{other[0]}` needs to be the same for all groups of parameters")
+        if other == ["weight_decay"] and not group["weight_decay"]:
+            objective.undecayed += [id(parameter) for parameter in group["params"]]
+        elif other:
+            what = "0 or the same" if other[0] == "weight_decay" else "the same"
+            problems.append(f"optimizer `{kind}`: `{other[0]}` needs to be {what} for all groups of parameters")
+    if isinstance(optimizer, torch.optim.NAdam) and first["weight_decay"] and not first["decoupled_weight_decay"]:
+        problems.append(f"optimizer `{kind}`: `weight_decay` needs `decoupled_weight_decay=True` beside it")
     for name, needed in row.need.items():
         if first.get(name, needed) != needed:
             problems.append(f"optimizer `{kind}`: `{name}` needs {needed}, but is {first[name]}")

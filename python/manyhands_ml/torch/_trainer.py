@@ -308,6 +308,7 @@ class _Engine:
         self.objective: Objective = objective
         if graph.outputs:
             self._end(problems)
+        self._exclude(problems)
         raise_problems(f"module `{type(module).__name__}`", problems + more, "PyTorch")
         objective.settings.update(settings)
         self.rate = 0.0
@@ -338,6 +339,18 @@ class _Engine:
             self.objective.settings["loss_weights"][0] *= shape_here(output)[-1]
         if output.name in [tensor.name for tensor in self.graph.inputs]:
             problems.append("forward: needs to compute something of its inputs")
+
+    def _exclude(self, problems: list[str]) -> None:
+        """Tells the engine of weights without decay."""
+        undecayed = self.objective.undecayed
+        free = {name: [id(tensor) in undecayed for tensor in weight.tensors] for name, weight in self.graph.weights.items()}
+        problems += [
+            f"weight `{name}`: holds a parameter with weight decay and one without, which is not supported"
+            for name, parts in free.items()
+            if any(parts) and not all(parts)
+        ]
+        if excluded := [name for name, parts in free.items() if any(parts)]:
+            self.objective.settings["optimizer"]["exclude_from_weight_decay"] = excluded
 
     def open(self, rig: Rig, steps: int) -> None:
         """Makes the native trainer, which goes on after so many steps."""
@@ -495,6 +508,7 @@ class _Engine:
         row, group = self.objective.row, self._optimizer.param_groups[0]
         if row is None:
             return
+        after = row.after(group, self._steps)
         unused = {"momentum_buffer": not group.get("momentum"), "grad_avg": not group.get("centered")}
         for name, weight in self._trained():
             for kind, (key, _) in row.state.items():
@@ -507,9 +521,8 @@ class _Engine:
                 place = f"{kind}/{name}"
                 self._known_state[place] = state[place] / self._scale(place)
                 weight.write(self._known_state[place], [part[key] for part in parts])
-            if isinstance(self._optimizer, (torch.optim.Adadelta, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)):
-                for tensor in weight.tensors:
-                    self._optimizer.state[tensor]["step"] = torch.tensor(float(self._steps))
+            for tensor in weight.tensors:
+                self._optimizer.state[tensor].update({key: torch.tensor(value) for key, value in after.items()})
 
     # The check.
 

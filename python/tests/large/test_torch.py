@@ -87,6 +87,12 @@ def _data(seed: int, rows: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adadelta": lambda parameters: torch.optim.Adadelta(parameters, lr=0.5, eps=1e-4),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.1, initial_accumulator_value=0.2),
+    "adagrad, from 0": lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
+    "nadam": lambda parameters: torch.optim.NAdam(parameters, lr=0.01, eps=1e-3),
+    "nadam, decay": lambda parameters: torch.optim.NAdam(
+        parameters, lr=0.01, betas=(0.8, 0.99), momentum_decay=0.2, weight_decay=0.1, decoupled_weight_decay=True
+    ),
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1),
     "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
