@@ -186,7 +186,7 @@ class _Reader:
     def trace(self, trace: Trace, inputs: list[str], prefix: str) -> list[str]:
         """Adds the layers and operations of traced code that reads these tensors; gives its outputs."""
         known = {id(tensor): name for tensor, name in zip(trace.inputs, inputs)}
-        for node in trace.nodes:
+        for node in _read_for(trace):
             operation, first = node.operation, len(self.problems)
             calls = [other for other in trace.nodes if other.operation is operation]
             reads = [known[id(tensor)] for tensor in _read_tensors(node)]
@@ -351,6 +351,18 @@ def _entry(layer: Any) -> Settings:
     if _is_code(layer) or is_graph(layer):
         return {"class_name": type(layer).__name__, "config": {"name": layer.name}}
     return dict(keras.saving.serialize_keras_object(layer))
+
+
+def _read_for(trace: Trace) -> list[Any]:
+    """The nodes that outputs are computed from. What only makes masks is none: the engine makes its own."""
+    made_by = {id(tensor): node for node in trace.nodes for tensor in node.outputs}
+    waiting, needed = keras.tree.flatten(trace.outputs), set[int]()
+    while waiting:
+        node = made_by.get(id(waiting.pop()))
+        if node is not None and id(node) not in needed:
+            needed.add(id(node))
+            waiting += _read_tensors(node)
+    return [node for node in trace.nodes if id(node) in needed]
 
 
 def _read_tensors(node: Any) -> list[Any]:

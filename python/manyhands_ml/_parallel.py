@@ -14,6 +14,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.utils.python_utils import pythonify_logs
 
 from ._compiled import Compiled, are_by_position, compiled, tell
+from ._shapes import Shaped, Shapes, is_open, shapes_of
 from ._data import Arrays, Data, Epoch, Reading, first_batch, one_batch
 from ._engine import Engine
 from ._graph import output_structure
@@ -60,7 +61,9 @@ class ParallelModel:
     `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds.
     """
 
-    _OWN = frozenset({"_keras", "_graph", "_rig", "_batch_statistics", "_precision", "_seed", "_engine", "_compiled", "_logs", "_is_touched"})
+    _OWN = frozenset(
+        "_keras _graph _rig _batch_statistics _precision _seed _engine _shapes _open_inputs _compiled _logs _is_touched".split()
+    )
 
     def __init__(
         self,
@@ -79,6 +82,10 @@ class ParallelModel:
         #: The model as a graph: itself, or what its `call` was traced to.
         self._graph: Any = model
         self._engine: Engine | None = None
+        #: Engines of other shapes, where inputs have `None` in theirs.
+        self._shapes = Shapes()
+        #: Are there such? `None` until the model is built.
+        self._open_inputs: bool | None = None
         self._compiled: Compiled | None = None
         #: Loss and metrics of the last batches, as Keras' logs have them.
         self._logs = dict[str, float]()
@@ -135,6 +142,7 @@ class ParallelModel:
         if self._engine is not None:
             self._engine.pull()
         self._engine = self._compiled = None
+        self._shapes = Shapes()
         self._logs = {}
         self._keras.compile(*args, **kwargs)
 
@@ -336,7 +344,10 @@ class ParallelModel:
         return logs
 
     def _validate(self, engine: Engine, validation: _Validation, callbacks: Any) -> dict[str, float]:
-        logs = pythonify_logs(self._evaluate(engine, validation.source, callbacks))
+        try:
+            logs = pythonify_logs(self._evaluate(self._shaped(engine, validation.source), validation.source, callbacks))
+        finally:
+            self._engine = engine
         return {f"val_{name}": value for name, value in logs.items()}
 
     def train_on_batch(
@@ -501,27 +512,53 @@ class ParallelModel:
         if engine is not None and engine.compilation is model._compile_config and engine.optimizer is model.optimizer:
             weights = (*weights, _weights_of(targets))
             if engine.by_keras is not None or not any(map(are_by_position, weights)):
+                engine = self._shaped(engine, targets)
                 engine.check_frozen()
                 return engine
         # Its memory is given back before the next one opens.
         del engine
+        self._shapes = Shapes()
         x, y, own = first_batch(targets, model) if isinstance(targets, EpochIterator) else targets
-        self._graph = _as_graph(model, x)
+        self._graph = _as_graph(model, x, self._is_open())
         self._compiled = compiled(self._graph, y, own, *weights)
         self._engine = self._open(self._compiled)
+        if self._is_open():
+            self._shapes.add(x, self._engine)
+        return self._engine
+
+    def _is_open(self) -> bool:
+        """Do inputs leave a length or a size open?"""
+        if self._open_inputs is None and self._keras.built:
+            self._open_inputs = is_open(self._keras)
+        return bool(self._open_inputs)
+
+    def _shaped(self, engine: Engine, data: Any) -> Engine:
+        """The engine for the shapes of a batch or of arrays, where the model leaves them open."""
+        x = shapes_of(data)
+        if x is None or not self._is_open():
+            return engine
+        engine.pull()
+        self._engine = self._shapes.get(x)
+        if self._engine is None:
+            self._graph = _as_graph(self._keras, x, is_open=True)
+            self._engine = self._open(self._compiled if engine.optimizer is not None else None)
+            self._shapes.add(x, self._engine)
         return self._engine
 
     def _opened(self, data: Any) -> Engine:
         """An engine that predicts for a batch, or for a source."""
-        if self._engine is None:
-            model = self._keras
-            if not (is_graph(model) and model.built):
-                # Only then the data are read before their turn.
-                x, _, _ = first_batch(data, model) if isinstance(data, EpochIterator) else data
-                self._graph = _as_graph(model, x)
-                if isinstance(data, EpochIterator):
-                    data.reset()
-            self._engine = self._open(None)
+        if self._engine is not None:
+            return self._shaped(self._engine, data)
+        model = self._keras
+        if self._is_open() or not (is_graph(model) and model.built):
+            # Only then the data are read before their turn.
+            x, _, _ = first_batch(data, model) if isinstance(data, EpochIterator) else data
+            self._graph = _as_graph(model, x, self._is_open())
+            if isinstance(data, EpochIterator):
+                data.reset()
+        self._engine = self._open(None)
+        if self._is_open():
+            self._shapes.add(x, self._engine)
         return self._engine
 
     def _open(self, compiled: Compiled | None) -> Engine:
@@ -532,7 +569,7 @@ class ParallelModel:
         return Engine(self._graph, self._rig, self._batch_statistics, self._precision, self._seed, compiled)
 
 
-def _as_graph(model: Any, x: Any) -> Any:
+def _as_graph(model: Any, x: Any, is_open: bool) -> Any:
     """A model as a graph of layers: a sequential or functional one, or what its `call` does with symbolic inputs.
 
     Raises:
@@ -542,7 +579,7 @@ def _as_graph(model: Any, x: Any) -> Any:
         if not model.built and isinstance(model, keras.Sequential) and hasattr(x, "shape"):
             # As Keras does with the first batch.
             model.build((None, *x.shape[1:]))
-        return model
+        return Shaped(model, x) if is_open else model
     try:
         return Traced(model, x)
     except Unsupported as error:
