@@ -306,7 +306,8 @@ class _Reader:
         name = _free(prefix + operation.name, {node.name for node in self.graph.nodes})
         reads: dict[int, Value] = {}
         for idx, (tensor, read) in enumerate(zip(_read_tensors(node), inputs)):
-            reads.setdefault(id(tensor), Value(self._unmasked(tensor, read, f"{name}.{idx}"), tuple(map(int, tensor.shape[1:]))))
+            shape, is_bool = tuple(map(int, tensor.shape[1:])), tensor.dtype == "bool"
+            reads.setdefault(id(tensor), Value(self._unmasked(tensor, read, f"{name}.{idx}"), shape, is_bool))
 
         def settled(value: Any) -> Any:
             return reads.get(id(value), value) if isinstance(value, KerasTensor) else value

@@ -25,7 +25,14 @@ _FUNCTIONS = {
 #: Operations on two tensors, by class: the layer that does the same.
 _OF_TWO = {"Add": "Add", "Maximum": "Maximum", "Minimum": "Minimum", "Multiply": "Multiply", "Subtract": "Subtract"}
 #: Operations that leave numbers and axes as they are.
-_SAME = ("Copy",)
+_SAME = ("Copy", "ConvertToTensor")
+#: Operations that a model may need most, and what to do without.
+_LACKING = {
+    "Log": "is not supported: take the logarithm in the loss",
+    "Rsqrt": "is not supported: take a layer that normalizes, such as `LayerNormalization`",
+    "Sqrt": "is not supported: take the root in the loss, or square what it is compared with",
+    "StopGradient": "is not supported: freeze the layers before it, or make two models",
+}
 
 
 class Unsupported(Exception):
@@ -38,6 +45,8 @@ class Value:
 
     name: str
     shape: tuple[int, ...]
+    #: Is it true or false in Keras? It is 1 or 0 here.
+    is_bool: bool = False
 
 
 @dataclass
@@ -255,7 +264,7 @@ def written(writer: Writer, operation: Any, args: tuple[Any, ...], kwargs: dict[
     """
     kind = type(operation).__name__
     if not type(operation).__module__.startswith("keras.") or kind not in _OPERATIONS:
-        raise Unsupported("is not supported: use a layer in its place")
+        raise Unsupported(_LACKING.get(kind, "is not supported: use a layer in its place"))
     given = {key: value for key, value in kwargs.items() if value is not None}
     known = _NAMED.get(kind, {})
     other = [key for key, value in given.items() if key not in known or known[key] not in (..., value)]
@@ -348,6 +357,43 @@ def _power(call: Call) -> Value:
     for _ in range(int(exponent) - 1):
         made = call.writer.two("Multiply", made, call.x)
     return made
+
+
+def _unequal(call: Call) -> Value:
+    """1 where a number is another than the given one, else 0."""
+    x, number = call.args if isinstance(call.args[0], Value) else call.args[::-1]
+    if not isinstance(x, Value) or _number(number) is None:
+        raise Unsupported("needs a tensor and a number")
+    flat = call.writer.reshape(x, (math.prod(x.shape), 1))
+    found = call.writer.layer("ComputeMask", [flat], (math.prod(x.shape),), mask_value=_number(number))
+    return call.writer.reshape(found, x.shape)
+
+
+def _not(call: Call) -> Value:
+    if not call.x.is_bool:
+        raise Unsupported("needs a tensor of true and false")
+    return call.writer.affine(call.x, -1.0, 1.0)
+
+
+def _where(call: Call) -> Value:
+    """`condition a + (1 - condition) b`."""
+    condition, writer = call.args[0], call.writer
+    tensors = [part for part in call.args if isinstance(part, Value)]
+    if not isinstance(condition, Value) and hasattr(condition, "shape"):
+        values = np.asarray(condition).astype(np.float32)
+        if values.ndim == len(tensors[0].shape) + 1 and values.shape[0] == 1:
+            values = values[0]
+        condition = replace(writer.weight(values, tensors[0]), is_bool=True)
+    if len(call.args) != 3 or not isinstance(condition, Value) or not condition.is_bool:
+        raise Unsupported("needs a condition by `==` or `!=` with a number, or an array of true and false, and what to take")
+    sides = [condition, writer.affine(condition, -1.0, 1.0)]
+    parts = []
+    for side, part in zip(sides, call.args[1:]):
+        number = None if isinstance(part, Value) else _number(part)
+        if number is None and not isinstance(part, Value):
+            raise Unsupported("takes tensors and numbers")
+        parts.append(writer.two("Multiply", side, part) if number is None else writer.affine(side, number))
+    return writer.two("Add", *parts)
 
 
 def _square(call: Call) -> Value:
@@ -620,17 +666,20 @@ _OPERATIONS: dict[str, Callable[[Call], Value | list[Value]]] = {
     "DotProductAttention": _attention,
     "Einsum": _einsum,
     "Elu": _elu,
+    "Equal": lambda call: call.writer.affine(_unequal(call), -1.0, 1.0),
     "ExpandDims": _shaped,
     "Flip": _flip,
     "Gelu": _gelu,
     "GetItem": _item,
     "LeakyRelu": _leaky_relu,
+    "LogicalNot": _not,
     "Matmul": _matmul,
     "Max": _max,
     "Mean": _mean,
     "Min": _min,
     "Moveaxis": _moveaxis,
     "Negative": lambda call: call.writer.affine(call.x, -1.0),
+    "NotEqual": _unequal,
     "Pad": _pad,
     "Power": _power,
     "Repeat": _repeat,
@@ -646,4 +695,5 @@ _OPERATIONS: dict[str, Callable[[Call], Value | list[Value]]] = {
     "Transpose": _transpose,
     "TrueDivide": _divide,
     "Var": _variance,
+    "Where": _where,
 }

@@ -56,6 +56,10 @@ OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "flip": (SEQUENCE, lambda x: ops.flip(x, axis=1)),
     "pad": (SEQUENCE, lambda x: ops.pad(x, ((0, 0), (1, 2), (0, 1)))),
     "broadcast": (SEQUENCE, lambda x: x - ops.mean(x, axis=1, keepdims=True)),
+    "where": (ROW, lambda x: ops.where(ops.not_equal(ops.relu(x), 0.0), 2 * x, -0.3)),
+    "where, of an array": (SEQUENCE, lambda x: ops.where(np.tri(6, 4, dtype=bool), x, ops.tanh(x))),
+    "where, of a row": (SEQUENCE, lambda x: ops.where(ops.logical_not(ops.equal(ops.relu(x[:, :, :1]), 0)), x, 1.5)),
+    "cast of a comparison": (ROW, lambda x: x * ops.cast(ops.relu(x) == 0, "float32")),
     "maximum of a number": (ROW, lambda x: ops.maximum(x, 0.1) + ops.minimum(0.3, x)),
     "attention": (SEQUENCE, lambda x: ops.dot_product_attention(*(ops.expand_dims(part, 2) for part in (x, ops.tanh(x), 2 * x)))),
     "causal attention": (
