@@ -122,6 +122,9 @@ _PLAIN = {
     "amsgrad": False,
 }
 
+#: The same update by other settings.
+_WAYS_OUT = {"gradient_accumulation_steps": ": take batches of {0} times as many rows, and `make_parallel(..., micro_batches={0})`"}
+
 #: Optimizers by class: settings that the engine has, and the attributes of Keras that hold the state of each kind.
 OPTIMIZERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "SGD": (("momentum", "nesterov"), {"momentum": "momentums"}),
@@ -412,12 +415,14 @@ class _Reader:
         """Type and settings of the optimizer, and the global norm at which gradients are cut."""
         kind = type(optimizer).__name__
         if kind not in OPTIMIZERS or not type(optimizer).__module__.startswith("keras."):
-            self.problems.append(f"optimizer: `{kind}` is not supported; known are {', '.join(OPTIMIZERS)}")
+            inner = "; give the optimizer within it, and `precision` to `make_parallel`" if kind == "LossScaleOptimizer" else ""
+            self.problems.append(f"optimizer: `{kind}` is not supported; known are {', '.join(OPTIMIZERS)}{inner}")
             return {"type": "SGD"}, None
         config = optimizer.get_config()
         for key, needed in _PLAIN.items():
             if config.get(key, needed) != needed:
-                self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}")
+                way_out = _WAYS_OUT.get(key, "").format(config[key])
+                self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}{way_out}")
         for problem in of_optimizer(config, (*OPTIMIZERS[kind][0], *_PLAIN)):
             self.problems.append(f"optimizer `{kind}`: {problem}")
         settings = {key: config[key] for key in OPTIMIZERS[kind][0]}
