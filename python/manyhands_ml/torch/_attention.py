@@ -29,7 +29,7 @@ def _multihead_attention(call: Call) -> list[Tensor | None]:
 
 
 def _is_causal(mask: Any, queries: int, keys: int, sees: bool = False) -> bool:
-    """Does a mask of attention hide what comes later, or nothing? Where it is no number, it is true for what is hidden, or for what is seen."""
+    """Does a mask of attention hide what comes later, or nothing? Where it is true, a position is hidden, or seen."""
     if mask is None:
         return False
     if isinstance(mask, Held) and mask.shape[-2:] == (queries, keys):

@@ -149,8 +149,8 @@ OPTIMIZERS: dict[type, OptimizerRow] = {
     ),
     torch.optim.SGD: OptimizerRow(
         _sgd,
-        ("momentum", "nesterov", "weight_decay"),
-        {"dampening": 0, "maximize": False},
+        ("momentum", "nesterov", "weight_decay", "dampening"),
+        {"maximize": False},
         {"momentum": ("momentum_buffer", -1.0)},
         lambda group, steps: {},
     ),

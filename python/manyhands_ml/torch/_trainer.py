@@ -174,7 +174,8 @@ class Trainer:
         rows = engine.rows(x, y)
         order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
         engine.is_ahead = True
-        engine.native.train(rows, order, batch_size, engine.rate, means.tell, waits=False, every_ms=TELL_MS)
+        rate = engine.step_rate if engine.is_dampened else engine.rate
+        engine.native.train(rows, order, batch_size, rate, means.tell, waits=False, every_ms=TELL_MS)
 
     def _batches(self, x: Any, y: Any, batch_size: int, shuffle: bool) -> Iterator[Any]:
         """Batches of arrays, as `_fit_arrays` takes them."""
@@ -196,7 +197,7 @@ class Trainer:
         try:
             with Ahead(_native.Batch(engine.rows(*_parts(batch)), check) for batch in batches) as ready:
                 for batch in ready:
-                    wants_batch = engine.native.begin(batch, engine.rate)
+                    wants_batch = engine.native.begin(batch, engine.step_rate())
                     begun.append(batch.rows)
                     if not wants_batch:
                         means.add(engine.native.end()[0], begun.popleft())
@@ -319,6 +320,8 @@ class _Engine:
         self._known: dict[str, Floats] = {}
         self._known_state: dict[str, Floats] = {}
         self._steps = 0
+        #: Has `SGD` momentum from an earlier step?
+        self._has_momentum = False
 
     def made_of(self) -> Any:
         """What the native trainer was made of, to compare."""
@@ -421,7 +424,7 @@ class _Engine:
             raise SettingError(explained("the loss", problem, "take the mean of its rows"))
         _check_finite(loss)
         [gradient] = torch.autograd.grad(loss, [outputs])
-        self.native.begin(_native.Batch(self.rows(x, gradient.cpu())), self.rate)
+        self.native.begin(_native.Batch(self.rows(x, gradient.cpu())), self.step_rate())
         self.native.end()
         return float(loss.detach())
 
@@ -439,6 +442,7 @@ class _Engine:
             values = weight.read()
             if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
                 changed[name] = self._known[name] = values
+        self._check_dampened()
         steps, state = self._steps_there(), self._state_there()
         moved = {name: values for name, values in state.items() if not np.array_equal(values, self._known_state.get(name, 0.0))}
         if changed or moved or steps != self._steps:
@@ -471,6 +475,28 @@ class _Engine:
             kinds = tuple(f"{kind}/" for kind in self._scaled())
             moved = {name: values * np.float32(self.rate / before) for name, values in state.items() if name.startswith(kinds)}
             self.native.set_tensors({}, moved, self.native.step)
+
+    @property
+    def is_dampened(self) -> bool:
+        """Does the momentum of `SGD` take a part of each gradient only?"""
+        group = self._optimizer.param_groups[0]
+        return bool(group.get("dampening")) and bool(group.get("momentum"))
+
+    def step_rate(self) -> float:
+        """The rate of the next step. Momentum that is dampened takes the first gradient as a whole, which is as good as a larger rate."""
+        is_first, self._has_momentum = not self._has_momentum, True
+        if is_first or not self.is_dampened:
+            return self.rate
+        return self.rate * (1.0 - float(self._optimizer.param_groups[0]["dampening"]))
+
+    def _check_dampened(self) -> None:
+        """Notes whether momentum has begun, which it has to for all weights at once if it is dampened."""
+        tensors = [tensor for _, weight in self._trained() for tensor in weight.tensors]
+        begun = {isinstance(self._optimizer.state[tensor].get("momentum_buffer"), torch.Tensor) for tensor in tensors}
+        self._has_momentum = True in begun
+        if self.is_dampened and len(begun) > 1:
+            problem = "needs all parameters to have trained before, or none, but some have"
+            raise SettingError(explained("`dampening` of `SGD`", problem, "make the optimizer anew"))
 
     def _scaled(self) -> list[str]:
         """Kinds of state that contain the learning rate."""

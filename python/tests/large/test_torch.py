@@ -95,6 +95,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     ),
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "dampening": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.4, weight_decay=0.1),
     "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01, eps=1e-3),
     "adam, decay": lambda parameters: torch.optim.Adam(parameters, lr=0.01, weight_decay=0.1, betas=(0.8, 0.99)),
@@ -385,7 +386,7 @@ def test_all_problems_come_in_one_message() -> None:
     module = nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect"), nn.LogSigmoid(), nn.MaxPool2d(3, 2, 1), nn.Flatten(), nn.Linear(64, 2)
     )
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, dampening=0.1)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, maximize=True)
     trainer = Trainer(module, nn.CTCLoss(), optimizer, adapters="cpu")
     with pytest.raises(ModelError) as caught:
         trainer.fit(torch.zeros(3, 1, 8, 8), torch.zeros(3))
@@ -396,7 +397,7 @@ def test_all_problems_come_in_one_message() -> None:
         "module `1` (LogSigmoid): is not supported",
         "module `2` (MaxPool2d): `padding=[1, 1]` is supported behind a ReLU alone",
         "loss: `CTCLoss` is not supported; known are",
-        "optimizer `SGD`: `dampening` needs 0, but is 0.1",
+        "optimizer `SGD`: `maximize` needs False, but is True",
     ]:
         assert part in text, text
 

@@ -77,9 +77,13 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "without weights": lambda: One(lambda m, x, attention: attention(x, x, x, need_weights=False)[0], _attention(bias=False)),
     "unpacked": lambda: One(_unpacked, _attention(), nn.Linear(SIZE, SIZE)),
     "to another": lambda: Two(lambda m, x, other, attention: attention(x, other, other)[0], _attention()),
-    "of three": lambda: Two(lambda m, x, other, attention, linear: attention(x, other, linear(other))[0], _attention(), nn.Linear(SIZE, SIZE)),
+    "of three": lambda: Two(
+        lambda m, x, other, attention, linear: attention(x, other, linear(other))[0], _attention(), nn.Linear(SIZE, SIZE)
+    ),
     "causal": lambda: One(lambda m, x, attention: attention(x, x, x, attn_mask=m.hidden)[0], _attention()),
-    "batch second": lambda: One(lambda m, x, attention: attention(*[x.transpose(0, 1)] * 3)[0].transpose(0, 1), _attention(batch_first=False)),
+    "batch second": lambda: One(
+        lambda m, x, attention: attention(*[x.transpose(0, 1)] * 3)[0].transpose(0, 1), _attention(batch_first=False)
+    ),
     "layer": _layer,
     "layer, norm first": lambda: _layer(norm_first=True, activation=F.gelu),
     "layer, module": lambda: _layer(activation=nn.GELU(), bias=False),
@@ -180,10 +184,13 @@ def test_log_softmax_is_the_end_of_a_module(name: str) -> None:
         (lambda: One(lambda m, x, attention: attention(x, x, x)[1], _attention()), "weights of attention, which the engine does not give"),
         (lambda: One(lambda m, x, attention: attention(x, x, x)[0], _attention(batch_first=False)), "`batch_first=False` needs the batch"),
         (lambda: One(lambda m, x, attention: attention(x, x, x, attn_mask=m.window)[0], _attention()), "the mask of positions needs"),
-        (lambda: One(lambda m, x, attention: attention(x, x, x)[0], nn.MultiheadAttention(SIZE, 2, 0.0, True, True, batch_first=True)), "bias_kv"),
-        (lambda: One(lambda m, x, encoder: encoder(x, src_key_padding_mask=x[:, :, 0] == 0), _encoder(True)), "`enable_nested_tensor` needs"),
+        (lambda: One(lambda m, x, attention: attention(x, x, x)[0], _attention(add_bias_kv=True)), "bias_kv"),
+        (
+            lambda: One(lambda m, x, encoder: encoder(x, src_key_padding_mask=x[:, :, 0] == 0), _encoder(True)),
+            "`enable_nested_tensor` needs",
+        ),
         (lambda: One(lambda m, x, linear: linear(x.transpose(0, 1)).mean(0), nn.Linear(SIZE, SIZE)), "call of `mean`: needs the batch"),
-        (lambda: One(lambda m, x, linear: linear(x).transpose(0, 1), nn.Linear(SIZE, SIZE)), "forward: needs to return the batch as its first"),
+        (lambda: One(lambda m, x, linear: linear(x).transpose(0, 1), nn.Linear(SIZE, SIZE)), "forward: needs to return the batch"),
         (lambda: nn.Sequential(nn.LogSoftmax(-1), nn.Linear(SIZE, 3)), "reads what `LogSoftmax` gives"),
         (lambda: _layer(activation=nn.LogSigmoid()), "its `activation`, a `LogSigmoid`, is not supported"),
     ],
