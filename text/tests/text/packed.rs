@@ -241,31 +241,35 @@ fn smollm2() -> ModelFiles {
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
 fn smollm2_trains_packed_to_the_bits_of_its_floats() {
     let files = smollm2();
+    let weights = [Some(Packed::AsFile), None].map(|choice| files.weight_bytes(choice) as f64);
+    assert!(weights[0] <= 0.3 * weights[1], "{weights:?}");
     for [packed, floats] in same_bits(&files, &any_rows(2, files.architecture().vocabulary), rigs()) {
-        let part = packed as f64 / floats as f64;
-        assert!(part <= 0.3, "{packed} of {floats} bytes: {part}");
+        // Activations and factors take as much beside either; the floats of one product come on top.
+        let saved = (floats - packed) as f64 / (weights[1] - weights[0]);
+        assert!(saved > 0.9, "{packed} of {floats} bytes: {saved}");
     }
 }
 
 /// Stages of a model that fits on none of the adapters: its table of tokens is in the first and in the last.
 #[test]
 #[ignore = "fetches 175 MB, and trains for minutes"]
-fn three_adapters_of_60_mb_train_smollm2() {
+fn three_adapters_of_100_mb_train_smollm2() {
+    const MOST: u64 = 100_000_000;
     let files = smollm2();
     let model = with_factors(network::build(&files, LENGTH, Output::Logits).unwrap(), &files);
     let rows = any_rows(2, files.architecture().vocabulary);
     let mut whole = trainer(model.clone()).adapters("cpu").unwrap();
-    let needed = whole.memory_need(Kind::Cpu, 1, 1, None).unwrap().unwrap().bytes;
-    assert!(needed > 2 * 60_000_000, "{needed}");
+    let needed = whole.memory_need(Kind::DiscreteGpu, 1, 1, None).unwrap().unwrap().bytes;
+    assert!(needed > 2 * MOST, "{needed}");
     let known = losses(&mut whole, rows.clone(), 2);
     let stages = ["..add_19", "blocks.10.attention_norm..add_55", "blocks.28.attention_norm.."];
     let gpus = needed::gpu_indices();
     let rig: Vec<&str> = gpus.iter().map(String::as_str).chain(["cpu"; 3]).take(2).chain(["cpu"]).collect();
     let placement = Placement::stages((0..).zip(stages).map(|(at, layers)| ([layers], [at])));
-    let limits = "0=60MB,1=60MB,2=60MB".parse().unwrap();
+    let limits = "0=100MB,1=100MB,2=100MB".parse().unwrap();
     let mut staged = trainer(model).adapters(&rig.join(",")).unwrap().memory(limits).placement(placement);
     let losses = losses(&mut staged, rows, 2);
     assert!(losses.iter().zip(&known).all(|(one, other)| (one / other - 1.0).abs() < 1e-4), "{losses:?} {known:?}");
     let bytes: Vec<u64> = staged.open_adapters().iter().map(|adapter| adapter.bytes).collect();
-    assert!(bytes.len() == 3 && bytes.iter().all(|bytes| *bytes <= 60_000_000), "{bytes:?}");
+    assert!(bytes.len() == 3 && bytes.iter().all(|bytes| *bytes <= MOST), "{bytes:?}");
 }
