@@ -263,8 +263,7 @@ fn first_row(examples: &Examples, tokenizer: &Tokenizer) -> Result<String> {
 
 /// Writes the adapter of the best epoch, and says how good it is.
 fn end(folder: &RunFolder, language: &LanguageTable, held_out: Option<&Rows>, terminal: &Terminal) -> Result<()> {
-    let best = [folder.best(), folder.last()].into_iter().find(|file| file.is_file());
-    let Some(best) = best else { return Ok(()) };
+    let Some(best) = folder.model() else { return Ok(()) };
     let files = ModelFiles::open(&language.path)?;
     let adapter = Adapter::of(&Model::load(best)?, language.lora(), &language.path)?;
     let path = folder.path().join("adapter");

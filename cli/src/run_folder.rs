@@ -83,6 +83,11 @@ impl RunFolder {
         self.0.join("best.safetensors")
     }
 
+    /// The best model, or the last where the run chose none; `None` if it has saved nothing.
+    pub fn model(&self) -> Option<PathBuf> {
+        [self.best(), self.last()].into_iter().find(|file| file.is_file())
+    }
+
     /// Facts for the report.
     pub fn results(&self) -> PathBuf {
         self.0.join("results.json")
@@ -144,10 +149,7 @@ impl RunFolder {
 
 /// Reads a model's path from the command line: the folder of a run stands for its best model, or for its last where it chose none.
 pub fn model_path() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().map(|path| {
-        let run = RunFolder::new(&path);
-        [run.best(), run.last()].into_iter().find(|file| file.is_file()).unwrap_or(path)
-    })
+    PathBufValueParser::new().map(|path| RunFolder::new(&path).model().unwrap_or(path))
 }
 
 /// The tables of settings without which a checkpoint is another model's.

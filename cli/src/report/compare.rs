@@ -85,7 +85,8 @@ fn best_run(runs: &[LoadedRun]) -> Option<usize> {
     let predicted = |run: &LoadedRun| -> Vec<(String, String)> {
         flat(&run.settings).into_iter().filter(|(key, _)| is_compared(key)).collect()
     };
-    if runs.iter().any(|run| predicted(run) != predicted(&runs[0])) {
+    let first = predicted(runs.first()?);
+    if runs.iter().any(|run| predicted(run) != first) {
         return None;
     }
     if runs.iter().any(|run| (&run.results.monitor, run.results.mode) != (&results.monitor, results.mode)) {
@@ -109,9 +110,10 @@ pub fn table(runs: &[LoadedRun]) -> Table {
 pub fn page(runs: &[LoadedRun]) -> String {
     let (header, rows) = rows(runs);
     let mut body = format!("<h1>{} runs</h1>\n<h2>Results</h2>\n", runs.len());
-    let best = match best_run(runs) {
-        Some(_) => "the best run is set in bold",
-        None => "none is called the best, since data, loss or the number that chooses the best model differ",
+    let best = if rows.iter().any(|(_, is_best)| *is_best) {
+        "the best run is set in bold"
+    } else {
+        "none is called the best, since data, loss or the number that chooses the best model differ"
     };
     body += &format!("<p class=\"soft\">Numbers are those of each run's best epoch; {best}.</p>\n");
     body.push_str(&html_table("Results", header, rows));
