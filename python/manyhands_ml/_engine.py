@@ -63,10 +63,10 @@ class Engine:
         unread = [None if is_read else list(shape) for is_read, shape in zip(objective.reads, self.output_shapes)]
         self.feeds = Feeds(graph.inputs, _keys(model, graph), outputs, unread, in_front)
         self._variables = graph.variables()
-        # What Keras' variables were when both had the same values.
-        self._known: dict[str, Floats] = {}
-        # The backend's arrays that held them.
+        # The backend's arrays that held Keras' variables when both had the same values.
         self._values: dict[str, Any] = {}
+        # What was in them, where the backend changes arrays in place.
+        self._known: dict[str, Floats] = {}
         self._known_step = 0
         #: Steps that have begun.
         self._step = 0
@@ -100,11 +100,13 @@ class Engine:
         """Values of the variables that others have changed since they were last compared."""
         changed = {}
         for name, variable in variables.items():
-            if _IS_JAX and self._values.get(name) is variable._value:
-                # JAX changes no array in place.
+            if _IS_JAX:
+                # It changes no array in place: another array may have other values.
+                if self._values.get(name) is not variable._value:
+                    self._values[name] = variable._value
+                    changed[name] = np.ascontiguousarray(_numpy(variable), dtype=np.float32)
                 continue
             values = floats(variable)
-            self._values[name] = variable._value
             if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
                 changed[name] = self._known[name] = values
         return changed
@@ -121,7 +123,9 @@ class Engine:
                 # A weight of the user's own may have other axes than that of the engine.
                 value = values[name].reshape(variable.shape)
                 variable.assign(value)
-                self._known[name], self._values[name] = value, variable._value
+                self._values[name] = variable._value
+                if not _IS_JAX:
+                    self._known[name] = value
         self._is_ahead = False
         if self.optimizer is not None:
             self._known_step = self._step = self.trainer.step

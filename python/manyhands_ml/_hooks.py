@@ -20,14 +20,16 @@ class Hooks:
     newest weights and the newest state of the optimizer, and after it `Engine.push` takes over what a callback has written: so it
     reads and writes through any object that has the variables, such as a layer, the Keras model or the optimizer.
 
-    A hook within an epoch would cost a copy of the model in each batch. It is made for the user's own callbacks alone. Those of Keras
-    go through `callback.model`, which copies when it is asked for weights. A callback that says `async_safe = True`, as Keras calls
-    one that needs no step to be whole, reads `logs` alone or goes the same way.
+    Each costs a copy of the model, and is made for the user's own callbacks alone. Those of Keras go through `callback.model`, which
+    copies when it is asked for weights. A callback that says `async_safe = True`, as Keras calls one that needs no step to be whole,
+    reads `logs` alone in the hooks of a batch, or goes the same way.
     """
 
     def __init__(self, callbacks: keras.callbacks.CallbackList, engine: Engine, model: Any) -> None:
         self._callbacks, self._engine, self._model = callbacks, engine, model
         self._copied = {hook for callback in callbacks.callbacks if not _asks_model(callback) for hook in _hooks_of(callback)}
+        #: Whether one may read weights, after an epoch, of what it holds itself.
+        self.read_between_epochs = not all(_is_of_keras(callback) for callback in callbacks.callbacks)
         with_hooks = [callback for callback in callbacks.callbacks if _hooks_of(callback)]
         #: Whether a callback wants to be told of each batch. What Keras adds itself does not: a bar may leave out some.
         self.see_batches = bool(with_hooks)
@@ -46,13 +48,18 @@ class Hooks:
             self._engine.push()
 
     def _copies_for(self, hook: str) -> bool:
-        return hook not in _BATCH_HOOKS or hook in self._copied
+        return hook in self._copied if hook in _BATCH_HOOKS else self.read_between_epochs
+
+
+def _is_of_keras(callback: Any) -> bool:
+    """Is it one of Keras' own that asks the model for weights? `SwapEMAWeights` takes the optimizer's variables."""
+    others = (keras.callbacks.LambdaCallback, keras.callbacks.SwapEMAWeights)
+    return type(callback).__module__.startswith("keras.") and not isinstance(callback, others)
 
 
 def _asks_model(callback: Any) -> bool:
-    """Does it read weights through `callback.model` alone?"""
-    is_keras_own = type(callback).__module__.startswith("keras.") and not isinstance(callback, keras.callbacks.LambdaCallback)
-    return is_keras_own or bool(getattr(callback, "async_safe", False))
+    """Does it read weights through `callback.model` alone, between two batches?"""
+    return _is_of_keras(callback) or bool(getattr(callback, "async_safe", False))
 
 
 def _hooks_of(callback: Any) -> set[str]:

@@ -180,7 +180,7 @@ class ParallelModel:
     ) -> keras.callbacks.History:
         """Trains on the adapters. Arguments and result are those of `keras.Model.fit`.
 
-        After each epoch, Keras' variables have the new weights. Ctrl-C ends the step at hand, writes the weights back, and raises
+        Keras' variables have the new weights at the end, and wherever a callback or a data set of the user's reads them. Ctrl-C ends the step at hand, writes the weights back, and raises
         `KeyboardInterrupt`.
 
         Raises:
@@ -223,6 +223,7 @@ class ParallelModel:
         shares = _Shares(engine)
         logs: dict[str, float] = {}
         hooks = Hooks(callbacks, engine, self)
+        engine.push()
         hooks("on_train_begin")
         # `BackupAndRestore` says there where training goes on.
         initial_epoch = self._keras._initial_epoch or initial_epoch
@@ -238,7 +239,8 @@ class ParallelModel:
                     self._arrays_epoch(engine, arrays, hooks, shares, means)
                 else:
                     self._epoch(engine, source, hooks, shares, means)
-                engine.pull()
+                if arrays is None or hooks.read_between_epochs:
+                    engine.pull()
                 logs = dict(self._logs) if engine.by_keras is not None else self._told(means.logs())
                 if validation.is_due(epoch):
                     logs.update(self._validate(engine, validation, callbacks))
@@ -345,7 +347,10 @@ class ParallelModel:
 
     def _validate(self, engine: Engine, validation: _Validation, callbacks: Any) -> dict[str, float]:
         try:
-            logs = pythonify_logs(self._evaluate(self._shaped(engine, validation.source), validation.source, callbacks))
+            shaped = self._shaped(engine, validation.source)
+            if shaped is not engine:
+                shaped.push()
+            logs = pythonify_logs(self._evaluate(shaped, validation.source, callbacks))
         finally:
             self._engine = engine
         return {f"val_{name}": value for name, value in logs.items()}
@@ -386,7 +391,9 @@ class ParallelModel:
         """Computes loss and metrics on the adapters. Arguments and result are those of `keras.Model.evaluate`."""
         self._needs_compiled("evaluate")
         source = EpochIterator(x=x, y=y, sample_weight=sample_weight, batch_size=batch_size, steps_per_epoch=steps)
-        return self._listed(self._evaluate(self._trained(source), source, callbacks, verbose), return_dict)
+        engine = self._trained(source)
+        engine.push()
+        return self._listed(self._evaluate(engine, source, callbacks, verbose), return_dict)
 
     def _evaluate(self, engine: Engine, source: EpochIterator, callbacks: Any, verbose: Any = 0) -> dict[str, float]:
         source.reset()

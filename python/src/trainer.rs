@@ -474,18 +474,21 @@ impl Trainer {
         optimizer: &Bound<'_, PyDict>,
         step: u64,
     ) -> PyResult<()> {
-        let (mut state, layout) = detached(py, || self.copied(|state, layout| Ok((state.clone(), layout.clone()))))?;
+        // Before the first step it is that of the beginning.
+        let kept = |state: &TrainingState| if step == 0 { Vec::new() } else { state.optimizer.clone() };
+        let copied = |state: &TrainingState, layout: &Layout| Ok((state.weights.clone(), kept(state), layout.clone()));
+        let (mut weights, optimizer_state, layout) = detached(py, || self.copied(copied))?;
         // Packed parameters stay as they are.
         for placed in layout.parameters.iter().filter(|placed| placed.packing.is_none()) {
-            copy(tensors, &placed.name, &mut state.weights.parameters[placed.segment as usize][placed.range()])?;
+            copy(tensors, &placed.name, &mut weights.parameters[placed.segment as usize][placed.range()])?;
         }
         for placed in &layout.statistics {
-            copy(tensors, &placed.name, &mut state.weights.statistics[placed.range()])?;
+            copy(tensors, &placed.name, &mut weights.statistics[placed.range()])?;
         }
-        if step == 0 {
-            // Before the first step the averages are the weights.
-            state = TrainingState::new(state.weights, &layout, &self.optimizer);
-        }
+        let mut state = match step {
+            0 => TrainingState::new(weights, &layout, &self.optimizer),
+            _ => TrainingState { weights, optimizer: optimizer_state },
+        };
         for (kind, segments) in self.optimizer.state_names().iter().zip(&mut state.optimizer) {
             for placed in layout.trainable() {
                 let name = format!("{kind}/{}", placed.name);

@@ -277,12 +277,10 @@ impl AsyncTrainer<'_> {
     /// If it is the state of another model or optimizer. Then nothing is changed.
     pub async fn set_state(&mut self, state: TrainingState, step: u64) -> Result<()> {
         let lens = |segments: &[Vec<f32>]| segments.iter().map(Vec::len).collect::<Vec<_>>();
-        let (weights, layout) = (self.trainer.model.weights.clone(), self.trainer.model.layout());
-        let needed = TrainingState::new(weights, layout, &self.trainer.compile.optimizer);
-        let fits = lens(&state.weights.parameters) == lens(&needed.weights.parameters)
-            && state.weights.statistics.len() == needed.weights.statistics.len()
-            && state.optimizer.len() == needed.optimizer.len()
-            && state.optimizer.iter().zip(&needed.optimizer).all(|(given, needed)| lens(given) == lens(needed));
+        let weights = &self.trainer.model.weights;
+        let fits = lens(&state.weights.parameters) == lens(&weights.parameters)
+            && state.weights.statistics.len() == weights.statistics.len()
+            && state.fits_optimizer(self.trainer.model.layout(), &self.trainer.compile.optimizer);
         if !fits {
             let problem = "needs the tensors of this model and optimizer, but has others";
             return Err(Error::model("the new state", problem, "begin with `TrainingState::new`, and fill it"));

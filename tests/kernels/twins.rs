@@ -46,7 +46,7 @@ impl Job {
     /// enough for each activation of the result and where factors are rounded, beside the tile that is for these alone: drivers are
     /// slow to compile them.
     fn tiles(&self, checks: Checks) -> Vec<Tile> {
-        if checks == Checks::Checked && self.idx % CHECKED_EVERY != 0 {
+        if checks == Checks::Checked && !self.idx.is_multiple_of(CHECKED_EVERY) {
             return Vec::new();
         }
         let is_wanted = |tile: &Tile| match checks {

@@ -52,6 +52,13 @@ impl TrainingState {
         Self { weights, optimizer: states }
     }
 
+    /// Whether this is a state of an optimizer: as many numbers in each part.
+    pub fn fits_optimizer(&self, layout: &Layout, optimizer: &Optimizer) -> bool {
+        let lens = layout.trainable_segments();
+        let fits = |kind: &Vec<Vec<f32>>| kind.iter().map(|part| part.len() as u64).eq(lens.iter().copied());
+        self.optimizer.len() == optimizer.state_names().len() && self.optimizer.iter().all(fits)
+    }
+
     /// A copy, made by all threads: a large one takes many times as long as the rest of a step.
     fn copied(&self) -> Self {
         let copied = |values: &Vec<f32>| {
