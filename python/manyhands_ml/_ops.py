@@ -657,7 +657,6 @@ _OPERATIONS: dict[str, Callable[[Call], Value | list[Value]]] = {
     **dict.fromkeys(_FUNCTIONS, _named_function),
     **dict.fromkeys(_SAME, lambda call: call.x),
     "Absolute": _absolute,
-    "Abs": _absolute,
     "Cast": _cast,
     "Clip": _clip,
     "Concatenate": _concatenate,
