@@ -14,6 +14,8 @@ class Draw:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
+        #: Shape of a row of the tensor that is read.
+        self.shape: tuple[int, ...] = ()
 
     def pick(self, values: Sequence[Any]) -> Any:
         """One of these."""
@@ -191,7 +193,7 @@ MAKERS: dict[str, list[Maker]] = {
         Maker("any", _norm("LayerNormalization", "epsilon=0.01", "center=False", "scale=False")),
         Maker("picture", lambda d: _layer("LayerNormalization", "axis=[2, 3]")),
     ],
-    "LayerScale": [Maker("any", lambda d: "LayerScale(0.5, CHANNELS)")],
+    "LayerScale": [Maker("any", lambda d: f"LayerScale(0.5, {d.shape[-1]})")],
     "LeakyReLU": [Maker("any", _plain("LeakyReLU", "", "negative_slope=0.1"))],
     "Masking": [Maker("padded", _plain("Masking"))],
     "MaxPooling1D": [Maker("sequence", _pool("MaxPooling1D", ["2", "3"]))],
@@ -221,7 +223,7 @@ MAKERS: dict[str, list[Maker]] = {
     "Reshape": [
         Maker("row", _plain("Reshape", "(2, -1)")),
         Maker("sequence", _plain("Reshape", "(-1,)", "(-1, 2)")),
-        Maker("picture", _plain("Reshape", "(-1, CHANNELS)")),
+        Maker("picture", lambda d: _layer("Reshape", f"(-1, {d.shape[-1]})")),
     ],
     "SeparableConv2D": [
         Maker("picture", _conv("SeparableConv2D", ["2", "3"], lambda d: "depth_multiplier=2"))
@@ -238,15 +240,10 @@ MAKERS: dict[str, list[Maker]] = {
     "ZeroPadding2D": [Maker("picture", _plain("ZeroPadding2D", "1", "((1, 0), (2, 1))"))],
 }
 
-#: What is no layer of the table: sums and products of tensors, and models within.
-OTHERS: list[Maker] = [
-    Maker("any", lambda d: d.pick(["{0} * 0.5 + 1.0", "1.0 - {0}", "keras.ops.tanh({0})", "{0} / 2.0"]), (1, 1), "text"),
-    Maker("any", lambda d: d.pick(["{0} + {1}", "{0} - {1}", "{0} * {1}", "keras.ops.maximum({0}, {1})"]), (2, 2), "text"),
-    Maker(
-        "any",
-        lambda d: 'keras.Sequential([layers.Dense(4, activation="tanh", name="in_a"), layers.LayerNormalization(name="in_b")])',
-    ),
-]
+#: Models within, which are no layer of the table.
+NESTED = Maker(
+    "any", lambda d: 'keras.Sequential([layers.Dense(4, activation="tanh", name="in_a"), layers.LayerNormalization(name="in_b")])'
+)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import unittest.mock
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,17 +12,20 @@ from typing import Any
 
 import keras
 import numpy as np
-from graph_makers import LOSSES, MAKERS, OF_ALL, OPTIMIZERS, OTHERS, RATE, SCHEDULES, Draw, Maker, call
+from graph_makers import LOSSES, MAKERS, NESTED, OF_ALL, OPTIMIZERS, RATE, SCHEDULES, Draw, Maker, call
 from keras.src.applications.convnext import LayerScale, StochasticDepth
 from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
+from op_makers import CLASSES, OPS, OWN, OWN_LOSSES
 
 from manyhands_ml._layers import MASKS
 
 #: Names that programs use.
 NAMES = {
     "keras": keras, "layers": keras.layers, "np": np, "LayerScale": LayerScale, "StochasticDepth": StochasticDepth,
-    "CustomScaleLayer": CustomScaleLayer,
+    "CustomScaleLayer": CustomScaleLayer, **{kind.__name__: kind for kind in CLASSES},
 }  # fmt: skip
+#: All that a step may be: layers, operations, and layers of one's own.
+KINDS: dict[str, list[Maker]] = {**MAKERS, **{f"ops.{kind}": makers for kind, makers in OPS.items()}, **OWN}
 #: Few shapes, so that JAX compiles each operation seldom; axes of different lengths, so that none is taken for another.
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "row": [(4,), (6,)],
@@ -62,12 +66,71 @@ class Step:
             yield f"{self.tensor} = {self.code.format(*self.reads)}"
             return
         if self.is_first:
-            comma = "" if self.code.endswith("()") else ", "
-            yield f'{self.layer} = {self.code[:-1]}{comma}name="{self.layer}")'
+            yield f"{self.layer} = {self.made}"
+        yield self.used()
+
+    @property
+    def made(self) -> str:
+        """The constructor of its layer, with the layer's name."""
+        comma = "" if self.code.endswith("()") else ", "
+        return f'{self.code[:-1]}{comma}name="{self.layer}")'
+
+    def used(self, owner: str = "") -> str:
+        """The call; `owner` stands before the layer's name, such as `self.`."""
+        if self.layer is None:
+            return next(self.lines())
         first, arguments = self.reads[0], ", ".join(self.reads)
         calls = {"one": first, "list": f"[{arguments}]", "itself": f"{first}, {first}", "each": arguments}
         calls["causal"] = f"{first}, {first}, use_causal_mask=True"
-        yield f"{self.tensor} = {self.layer}({calls[self.call]})"
+        return f"{self.tensor} = {owner}{self.layer}({calls[self.call]})"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Steps in a row that stand in code of the user's own: a layer, a model, a model within, or a function."""
+
+    name: str
+    #: "Layer", "Model", "Lambda" or "Functional".
+    kind: str
+    tensors: tuple[str, ...]
+
+    def lines(self, steps: Sequence[Step], outside: set[str]) -> Iterator[str]:
+        """As Python writes it. `outside` are tensors that others read."""
+        made = {step.tensor for step in steps}
+        reads = list(dict.fromkeys(name for step in steps for name in step.reads if name not in made))
+        gives = ", ".join(step.tensor for step in steps if step.tensor in outside)
+        how = {"Lambda": self._function, "Functional": self._functional}.get(self.kind, self._class)
+        yield from how(steps, reads, gives)
+
+    def _class(self, steps: Sequence[Step], reads: list[str], gives: str) -> Iterator[str]:
+        kind = self.name.title()
+        yield f"class {kind}({'layers' if self.kind == 'Layer' else 'keras'}.{self.kind}):"
+        yield "    def __init__(self):"
+        yield f'        super().__init__(name="{self.name}")'
+        yield from (f"        self.{step.layer} = {step.made}" for step in steps if step.layer and step.is_first)
+        yield f"    def call(self, {', '.join(reads)}):"
+        yield from (f"        {step.used('self.')}" for step in steps)
+        yield f"        return {gives}"
+        yield f"{self.name} = {kind}()"
+        yield f"{gives} = {self.name}({', '.join(reads)})"
+
+    def _function(self, steps: Sequence[Step], reads: list[str], gives: str) -> Iterator[str]:
+        read = reads[0] if len(reads) == 1 else f"[{', '.join(reads)}]"
+        yield f"def of_{self.name}({'inputs' if len(reads) > 1 else reads[0]}):"
+        if len(reads) > 1:
+            yield f"    {', '.join(reads)} = inputs"
+        yield from (f"    {step.used()}" for step in steps)
+        yield f"    return {gives}"
+        yield f'{gives} = layers.Lambda(of_{self.name}, name="{self.name}")({read})'
+
+    def _functional(self, steps: Sequence[Step], reads: list[str], gives: str) -> Iterator[str]:
+        read = reads[0] if len(reads) == 1 else f"[{', '.join(reads)}]"
+        yield f"def of_{self.name}(shapes):"
+        yield f"    {', '.join(reads)}, = inputs = [keras.Input(shape) for shape in shapes]"
+        yield from (f"    {line}" for step in steps for line in step.lines())
+        yield f'    return keras.Model(inputs, [{gives}], name="{self.name}")'
+        yield f"{self.name} = of_{self.name}([tensor.shape[1:] for tensor in [{', '.join(reads)}]])"
+        yield f"{gives}{'' if ', ' in gives else ','} = keras.tree.flatten({self.name}({read}))"
 
 
 @dataclass(frozen=True)
@@ -98,6 +161,7 @@ class Program:
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
     optimizer: str
+    groups: tuple[Group, ...] = ()
     frozen: tuple[str, ...] = ()
     #: "list" or "dict".
     inputs_as: str = "list"
@@ -120,7 +184,7 @@ class Program:
     def names(self) -> set[str]:
         """Names and classes that a refusal may name."""
         layers = {step.layer for step in self.steps if step.layer}
-        return layers | {given.name for given in self.inputs} | {step.tensor for step in self.steps if not step.layer}
+        return layers | {given.name for given in self.inputs} | {group.name for group in self.groups}
 
     def source(self) -> str:
         """The functions `build` and `data`."""
@@ -130,15 +194,24 @@ class Program:
         yield "def build():"
         for given in self.inputs:
             yield f'    {given.name} = keras.Input({given.shape}, name="{given.name}")'
-        for step in self.steps:
-            yield from (f"    {line}" for line in step.lines())
+        yield from (f"    {line}" for line in self._written())
         names, tensors = [given.name for given in self.inputs], [output.tensor for output in self.outputs]
         inputs, outputs = _structure(self.inputs_as, names, names), _structure(self.outputs_as, self.output_keys, tensors)
         yield f'    model = keras.Model({inputs}, {outputs}, name="random")'
-        for name in self.frozen:
-            yield f"    {name}.trainable = False"
+        yield from (f"    {name}.trainable = False" for name in self.frozen)
         yield f"    model.compile({', '.join(self._compiled())})"
         yield "    return model"
+
+    def _written(self) -> Iterator[str]:
+        """The steps, those of a group together."""
+        of_group = {tensor: group for group in self.groups for tensor in group.tensors}
+        for group, run in itertools.groupby(self.steps, lambda step: of_group.get(step.tensor)):
+            steps = list(run)
+            if group is None:
+                yield from (line for step in steps for line in step.lines())
+            else:
+                read = {name for step in self.steps if step not in steps for name in step.reads}
+                yield from group.lines(steps, read | {output.tensor for output in self.outputs})
 
     def _compiled(self) -> Iterator[str]:
         yield self.optimizer
@@ -249,7 +322,7 @@ class _Writer:
 
     def layer(self, kind: str) -> bool:
         """Adds a layer of a kind; no if none fits."""
-        for maker in self.draw.rng.permutation(np.array(MAKERS[kind], dtype=object)):
+        for maker in self.draw.rng.permutation(np.array(KINDS[kind], dtype=object)):
             for _ in range(6):
                 if self.step(maker, kind):
                     return True
@@ -268,8 +341,8 @@ class _Writer:
             alike = [name for name in fitting if self._shape(name)[-1] == self._shape(first)[-1]]
         while len(reads) < count:
             reads.append(self.draw.pick(alike))
-        code = maker.code(self.draw).replace("CHANNELS", str(self._shape(first)[-1]))
-        code = code.replace(RATE, "0.3" if self.is_random else "0.0")
+        self.draw.shape = self._shape(first)
+        code = maker.code(self.draw).replace(RATE, "0.3" if self.is_random else "0.0")
         tensor = f"t{len(self.steps)}"
         layer = None if maker.call == "text" else f"{(kind or 'nested').lower()}{len(self.steps)}"
         return self._try(Step(tensor, layer, code, maker.call, tuple(reads)))
@@ -348,12 +421,14 @@ def generate(seed: int, wanted: Sequence[str] = ()) -> Program:
     for _ in range(draw.pick([1, 1, 2, 3])):
         if draw.chance(0.2):
             writer.again()
-        elif draw.chance(0.2):
-            writer.step(draw.pick(OTHERS), None)
+        elif draw.chance(0.1):
+            writer.step(NESTED, None)
         else:
-            writer.layer(draw.pick(list(MAKERS)))
+            writer.layer(draw.pick(list(KINDS)))
+    groups = _groups(writer)
     outputs = _outputs(writer)
     weighted = [step.layer for step in writer.steps if step.layer and step.is_first and _has_weights(writer.objects[step.layer])]
+    inner = {step.layer for step in writer.steps for group in groups if step.tensor in group.tensors}
     weights = ["none", "sample_weight", "class_weight" if [output.targets for output in outputs] == ["labels"] else "none"]
     return Program(
         seed=seed,
@@ -361,7 +436,8 @@ def generate(seed: int, wanted: Sequence[str] = ()) -> Program:
         steps=tuple(writer.steps),
         outputs=tuple(outputs),
         optimizer=_optimizer(draw),
-        frozen=tuple(name for name in weighted[:-1] if draw.chance(0.12)),
+        groups=groups,
+        frozen=tuple(name for name in weighted[:-1] if name not in inner and draw.chance(0.12)),
         inputs_as="dict" if draw.chance(0.2) else "list",
         outputs_as="dict" if draw.chance(0.3) else "list",
         # The rows that remain in the last of three batches are compiled once more.
@@ -371,6 +447,25 @@ def generate(seed: int, wanted: Sequence[str] = ()) -> Program:
         weights="none" if any(len(output.shape) > 1 for output in outputs) else draw.pick(weights),
         trains=not writer.is_random,
     )
+
+
+def _groups(writer: _Writer) -> tuple[Group, ...]:
+    """Steps in a row that are put into code of the user's own; none in about half of the programs."""
+    draw, steps = writer.draw, writer.steps
+    if not steps or draw.chance(0.45):
+        return ()
+    first = int(draw.rng.integers(len(steps)))
+    inner = steps[first : first + draw.pick([1, 2, 3])]
+    names = [step.tensor for step in inner]
+    reads = {name for step in inner for name in step.reads} - set(names)
+    used = {step.layer for step in inner if step.layer}
+    # Code is not called behind masks, with a layer of which others make use, or with numbers that are no floats.
+    is_apart = all(step.tensor in names for step in steps if step.layer in used)
+    is_plain = all(writer.mask(name) is None and writer.kinds[name] != "indices" for name in [*reads, *names])
+    if len(reads) > 2 or not is_apart or not is_plain:
+        return ()
+    kinds = ["Layer", "Model", "Functional", *(["Lambda"] * 4 if not used else [])]
+    return (Group(f"own{first}", draw.pick(kinds), tuple(names)),)
 
 
 def _has_weights(layer: Any) -> bool:
@@ -384,9 +479,12 @@ def _outputs(writer: _Writer) -> list[Output]:
     body = rows[0] if len(rows) == 1 else writer.add("layers.Concatenate()", rows, "list")
     sequences = [name for name in writer.fitting("sequence", "Dense") if writer.kinds[name] == "sequence"]
     outputs = []
+    has_mask = any(writer.mask(name) is not None for name in writer.tensors)
     for idx in range(draw.pick([1, 1, 1, 2, 3])):
-        reads = draw.pick(sequences) if sequences and draw.chance(0.2) else body
-        loss = LOSSES[draw.pick(list(LOSSES))]
+        # The first output depends on all layers that were wanted.
+        reads = draw.pick(sequences) if idx and sequences and draw.chance(0.4) else body
+        # Keras' losses are refused behind a mask.
+        loss = draw.pick(OWN_LOSSES) if not has_mask and draw.chance(0.12) else LOSSES[draw.pick(list(LOSSES))]
         units = draw.pick([2, 3]) if loss.targets != "yes" else 3
         head = f', activation="{loss.head}"' if loss.head else ""
         tensor = writer.add(f"layers.Dense({units}{head})", [reads], name=f"y{idx}")
@@ -420,6 +518,11 @@ def smaller(program: Program) -> Iterator[Program]:
     outputs = program.outputs
     for idx in range(len(outputs) if len(outputs) > 1 else 0):
         yield _needed(replace(program, outputs=outputs[:idx] + outputs[idx + 1 :]))
+    for idx, group in enumerate(program.groups):
+        rest = program.groups[:idx] + program.groups[idx + 1 :]
+        yield replace(program, groups=rest)
+        if group.kind != "Layer":
+            yield replace(program, groups=(*rest, replace(group, kind="Layer")))
     for step in reversed(program.steps):
         if step.tensor not in {output.tensor for output in outputs}:
             yield from _without(program, step)
@@ -475,7 +578,8 @@ def _needed(program: Program) -> Program:
             made.add(step.layer or step.tensor)
     inputs = tuple(given for given in program.inputs if given.name in needed)
     frozen = tuple(name for name in program.frozen if name in made)
-    return replace(program, inputs=inputs, steps=tuple(steps), frozen=frozen)
+    groups = tuple(group for group in program.groups if needed & set(group.tensors))
+    return replace(program, inputs=inputs, steps=tuple(steps), frozen=frozen, groups=groups)
 
 
 def _fewer_arguments(code: str) -> Iterator[str]:

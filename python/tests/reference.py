@@ -26,6 +26,7 @@ import keras
 import numpy as np
 from keras.src.regularizers import regularizers
 from numpy.typing import NDArray
+from op_makers import CLASSES
 from random_graphs import Program, load, without_random_start
 
 import manyhands_ml
@@ -89,7 +90,7 @@ def set_start(model: Any, seed: list[int], moved: float = 0.0) -> None:
         value = _start(weight, rng)
         values.append(value * (1 + moved * shift.uniform(-1, 1, value.shape)) if value.dtype == np.float32 else value)
     model.set_weights(values)
-    for layer in model.layers:
+    for layer in model._flatten_layers():
         if isinstance(layer, keras.layers.Normalization):
             # As `adapt` does: only then are the new weights what it computes with.
             layer.finalize_state()
@@ -285,7 +286,7 @@ def _judge_draw(program: Program, rigs: list[str], begun: Future[Truth]) -> Verd
 def _refused(program: Program, text: str) -> Verdict:
     """A refusal is right if it names what it refuses."""
     named = any(f"`{name}`" in text for name in program.names()) or any(
-        f"{what} `" in text for what in ("optimizer", "metric", "loss of", "output", "compile:")
+        f"{what} `" in text for what in ("optimizer", "metric", "loss of", "output", "compile:", "operation")
     )
     return Verdict("refused" if named else "different", text)
 
@@ -326,7 +327,7 @@ import os
 os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras
 import numpy as np
-from keras import layers
+from keras import layers, ops
 from keras.src.applications.convnext import LayerScale, StochasticDepth
 from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
 
@@ -361,6 +362,8 @@ if __name__ == "__main__":
 
 def script(program: Program) -> str:
     """A program that shows by itself what Keras and the package compute."""
-    start = "\n\n".join(inspect.getsource(function) for function in (set_start, _start)).replace(": Any", "").replace(" -> Any", "")
+    sources = [inspect.getsource(function) for function in (set_start, _start)]
+    own = [inspect.getsource(kind) for kind in CLASSES if f"{kind.__name__}(" in program.source()]
     tail = _TAIL.replace("SEED", str([program.seed, program.draw])).replace("EPOCHS", str(program.epochs))
+    start = "\n\n".join([*sources, *own]).replace(": Any", "").replace(" -> Any", "")
     return f"{_HEAD}\n{program.source()}\n\n{start}\n{tail.replace('TRAINS', str(program.trains))}"

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -23,11 +24,13 @@ import pytest
 import reference
 from conftest import rigs
 from graph_makers import LOSSES, MAKERS, OPTIMIZERS
-from random_graphs import Given, Output, Program, Step, generate, is_whole, smaller
-from reference import PROGRAMS_OF_A_PROCESS, Float64, Truth, Verdict, judge, script
+from op_makers import OPS
+from random_graphs import KINDS, Given, Group, Output, Program, Step, generate, is_whole, load, smaller
+from reference import PROGRAMS_OF_A_PROCESS, Float64, Truth, Verdict, built, judge, script
 
 from manyhands_ml import _objective, make_parallel
 from manyhands_ml._layers import LAYERS
+from manyhands_ml._ops import _OPERATIONS
 
 #: Programs that every run of the tests draws.
 QUICK = 20
@@ -48,9 +51,18 @@ def test_every_layer_loss_and_optimizer_is_drawn() -> None:
     assert set(OPTIMIZERS) == set(_objective.OPTIMIZERS)
 
 
+def test_every_operation_is_drawn() -> None:
+    """Under the class that Keras gives it."""
+    assert set(OPS) == set(_OPERATIONS)
+    for seed, kind in enumerate(OPS):
+        program = replace(generate(seed, [f"ops.{kind}"]), groups=())
+        model = load(program.source())[0]()
+        assert kind in {type(operation).__name__ for operation in model.operations}, program.source()
+
+
 def _wanted(seed: int) -> Sequence[str]:
-    """Layers of the program of a seed: those of 20 seeds in a row are all."""
-    kinds = np.random.default_rng(seed // QUICK).permutation(list(MAKERS))
+    """Layers and operations of the program of a seed: those of 20 seeds in a row are all."""
+    kinds = np.random.default_rng(seed // QUICK).permutation(list(KINDS))
     return [str(kind) for kind in kinds[seed % QUICK :: QUICK]]
 
 
@@ -181,3 +193,16 @@ def test_a_failing_program_is_made_small(float64: Float64, monkeypatch: pytest.M
     names: dict[str, Any] = {"__name__": "program"}
     exec(compile(script(small), "program", "exec"), names)
     assert [np.shape(weight) for weight in names["came"](on_adapters=True)["weights"]] == [(4, 6), (6,), (6, 2), (2,)]
+
+
+@pytest.mark.parametrize("kind", ["Layer", "Model", "Functional", "Lambda"])
+def test_steps_in_code_of_ones_own_compute_the_same(kind: str) -> None:
+    """The steps of a group are the program's own, and making it small begins by taking the code around them away."""
+    steps = (*_large().steps[:2], Step("t2", None, "keras.ops.square({0}) + {1}", "text", ("t1", "t1")), *_large().steps[3:])
+    plain = replace(_large(), steps=steps)
+    inner = ("t2",) if kind == "Lambda" else ("t1", "t2")
+    grouped = replace(plain, groups=(Group("own0", kind, inner),))
+    (one, data), (other, _) = built(plain), built(grouped)
+    assert "own0" in {layer.name for layer in other.layers}
+    np.testing.assert_array_equal(other(data[0]), one(data[0]))
+    assert plain in smaller(grouped)
