@@ -245,7 +245,8 @@ class _Reader:
             # One sequence for all, and keys that are the values, are not named again.
             inputs = inputs[:2] if len(inputs) == 3 and inputs[1] == inputs[2] else inputs
             inputs = inputs[:1] if len(inputs) == 2 and inputs[0] == inputs[1] else inputs
-        given = {key: value for key, value in kwargs.items() if value is not None and key not in ignored}
+        # A model of several inputs is called with a list of masks.
+        given = {key: value for key, value in kwargs.items() if key not in ignored and any(part is not None for part in keras.tree.flatten(value))}
         self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
         if use.number == 0 and (layer.supports_masking or is_graph(layer)) and _has_mask(use.calls):
             self.problems += [f"{who}: {problem}" for problem in self._of_mask(kind, layer)]
