@@ -447,7 +447,7 @@ def test_mistakes_in_data_say_what_is_needed() -> None:
 def test_a_difference_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from manyhands_ml.torch import _layers
 
-    monkeypatch.setitem(_layers.MODULES, nn.Tanh, _layers._function("relu"))
+    monkeypatch.setitem(_layers.MODULES, nn.Tanh, _layers.activations._function("relu"))
     module = _perceptron()
     trainer = Trainer(module, nn.CrossEntropyLoss(), torch.optim.SGD(module.parameters(), lr=0.1), adapters="cpu")
     before = copy.deepcopy(module.state_dict())

@@ -1,0 +1,118 @@
+"""Numbers of one tensor or of several: sums, products, means, comparisons."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from .._graph import PICTURE, Tensor
+from .call import Call, Refused, argument
+
+
+OF_TWO = {"add": "Add", "iadd": "Add", "mul": "Multiply", "imul": "Multiply", "sub": "Subtract", "isub": "Subtract"}
+OF_TWO |= {"add_": "Add", "mul_": "Multiply", "sub_": "Subtract", "maximum": "Maximum", "minimum": "Minimum"}
+
+
+def of_two(call: Call, kind: str) -> Tensor:
+    """An operation on two tensors, or on a tensor and a number."""
+    if call.kwargs or len(call.args) != 2:
+        raise Refused("needs two arguments, by position")
+    a, b = call.args
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _merged(call, kind, a, b)
+    x, number = (a, b) if isinstance(a, Tensor) else (b, a)
+    if not isinstance(x, Tensor) or not isinstance(number, (int, float)) or kind in ("Maximum", "Minimum"):
+        raise Refused("needs tensors of the graph and numbers")
+    scale, offset = {
+        "Add": (1.0, number),
+        "Multiply": (number, 0.0),
+        "Subtract": (1.0, -number) if x is a else (-1.0, number),
+    }[kind]
+    settings = {"type": "Rescaling", "scale": float(scale), "offset": float(offset)}
+    return call.graph.unary(call.name, settings, x, x.is_positive and scale >= 0 and offset >= 0)
+
+
+def _merged(call: Call, kind: str, a: Tensor, b: Tensor) -> Tensor:
+    if len(a.shape) != len(b.shape):
+        raise Refused(f"needs tensors of as many axes, but gets rows of shape {a.shape} and {b.shape}")
+    if a.flat != b.flat:
+        a, b = call.graph.plain(a), call.graph.plain(b)
+    elif a.flat is None:
+        b = call.graph.ordered(b, a.order)
+    positive = a.is_positive and b.is_positive and kind != "Subtract"
+    name = call.graph.add(call.name, {"type": kind}, [a, b])
+    return replace(a, name=name, shape=call.shape, is_positive=positive)
+
+
+def divided(call: Call) -> Tensor:
+    x, number = call.args
+    if not isinstance(x, Tensor) or not isinstance(number, (int, float)) or not number:
+        raise Refused("needs a tensor divided by a number")
+    return call.graph.unary(call.name, {"type": "Rescaling", "scale": 1.0 / number, "offset": 0.0}, x)
+
+
+def unequal_to(call: Call) -> Tensor:
+    x, number = call.args
+    if not isinstance(x, Tensor) or not isinstance(number, (int, float)):
+        raise Refused("needs a tensor and a number")
+    return unequal(call, call.graph.plain(x), float(number))
+
+
+def unequal(call: Call, x: Tensor, number: float) -> Tensor:
+    """1 where a number of a tensor is another than this one, else 0."""
+    name = call.name
+    each = call.graph.add(f"{name}.each", {"type": "Reshape", "target_shape": [math.prod(x.shape), 1]}, [x])
+    found = call.graph.add(f"{name}.found", {"type": "ComputeMask", "mask_value": number}, [replace(x, name=each)])
+    settings = {"type": "Reshape", "target_shape": list(x.shape)}
+    return call.graph.unary(name, settings, replace(x, name=found), is_positive=True)
+
+
+def equal_to(call: Call) -> Tensor:
+    return inverted(replace(call, name=f"{call.name}.equal"), unequal_to(call))
+
+
+def inverted_truth(call: Call) -> Tensor:
+    if not call.x.is_bool:
+        raise Refused("needs a tensor of true and false")
+    return inverted(call, call.x)
+
+
+def inverted(call: Call, x: Tensor) -> Tensor:
+    """0 where a tensor is 1, and 1 where it is 0."""
+    return call.graph.unary(call.name, {"type": "Rescaling", "scale": -1.0, "offset": 1.0}, x, is_positive=True)
+
+
+def concatenated(call: Call) -> Tensor:
+    tensors: list[Tensor] = list(call.args[0] if call.args else call.kwargs["tensors"])
+    dim = argument(call, 1, "dim", 0)
+    rank = len(tensors[0].shape)
+    axis = (dim if dim >= 0 else dim + rank + 1) - 1
+    if axis < 0:
+        raise Refused("`dim` needs to be another than the first, along which batches are split")
+    first = tensors[0]
+    tensors = [call.graph.ordered(x, first.order) if x.flat is None else call.graph.plain(x) for x in tensors]
+    if any(tensor.order != tensors[0].order for tensor in tensors):
+        tensors = [call.graph.plain(tensor) for tensor in tensors]
+    first = tensors[0]
+    settings = {"type": "Concatenate", "axis": first.order.index(axis) + 1}
+    name = call.graph.add(call.name, settings, tensors)
+    return replace(first, name=name, shape=call.shape, flat=None, is_positive=all(tensor.is_positive for tensor in tensors))
+
+
+def mean_over(call: Call) -> Tensor:
+    dims, keepdim = argument(call, 1, "dim", None), bool(argument(call, 2, "keepdim", False))
+    x = call.x
+    rank = len(x.shape) + 1
+    wanted = sorted(dim % rank for dim in ([dims] if isinstance(dims, int) else dims or []))
+    if len(x.shape) == 3 and wanted == [2, 3]:
+        x = call.picture()
+        name = call.graph.add(call.name, {"type": "GlobalAveragePooling2D", "keepdims": keepdim}, [x])
+        order = PICTURE if keepdim else (0,)
+        return Tensor(name, call.shape, order, is_positive=x.is_positive)
+    if len(x.shape) == 2 and len(wanted) == 1 and wanted != [0]:
+        # Over either of the two axes: what the mean goes along is the first one here.
+        order = (wanted[0] - 1, 2 - wanted[0])
+        x = call.graph.ordered(x, order)
+        name = call.graph.add(call.name, {"type": "GlobalAveragePooling1D", "keepdims": keepdim}, [x])
+        return Tensor(name, call.shape, order if keepdim else (0,), is_positive=x.is_positive)
+    raise Refused(f"needs a mean over height and width, or over one axis of a sequence, but `dim` is {dims}")

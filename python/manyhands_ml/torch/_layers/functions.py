@@ -1,0 +1,223 @@
+"""The tables of functions and methods, and those that no other file has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._graph import Tensor
+from .activations import identity
+from .arithmetic import OF_TWO, concatenated, divided, equal_to, inverted_truth, mean_over, of_two, unequal_to
+from .call import Call, Handler, Refused, argument, made
+from .recurrent import Sequences, States, Steps
+from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, transpose_axes
+
+
+def _max_pool_module(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """A function has its last two arguments in another order than the module."""
+
+    def make(
+        kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False, return_indices: Any = False
+    ) -> Any:
+        return kind(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+
+    return make
+
+
+def _softmax_module(kind: Callable[..., Any]) -> Callable[..., Any]:
+    def make(dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+        if dtype not in (None, torch.float32):
+            raise Refused(f"`dtype` needs torch.float32, but is {dtype}")
+        return kind(dim)
+
+    return make
+
+
+def _upsample_module(
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    if antialias:
+        raise Refused("`antialias` needs False, but is True")
+    return nn.Upsample(size, scale_factor, mode, align_corners, recompute_scale_factor)
+
+
+#: Functions and methods that do what a module without weights does, whose arguments follow the tensor.
+AS_MODULES: dict[str, Callable[..., Any]] = {
+    "adaptive_avg_pool1d": nn.AdaptiveAvgPool1d,
+    "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
+    "avg_pool1d": nn.AvgPool1d,
+    "avg_pool2d": nn.AvgPool2d,
+    "elu": lambda alpha=1.0, inplace=False: nn.ELU(alpha),
+    "gelu": nn.GELU,
+    "hardsigmoid": nn.Hardsigmoid,
+    "hardswish": nn.Hardswish,
+    "hardtanh": nn.Hardtanh,
+    "interpolate": _upsample_module,
+    "leaky_relu": nn.LeakyReLU,
+    "log_softmax": _softmax_module(nn.LogSoftmax),
+    "max_pool1d": _max_pool_module(nn.MaxPool1d),
+    "max_pool2d": _max_pool_module(nn.MaxPool2d),
+    "mish": nn.Mish,
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "relu_": nn.ReLU,
+    "selu": nn.SELU,
+    "sigmoid": nn.Sigmoid,
+    "silu": nn.SiLU,
+    "softmax": _softmax_module(nn.Softmax),
+    "softplus": nn.Softplus,
+    "softsign": nn.Softsign,
+    "tanh": nn.Tanh,
+}
+
+
+def _dropout_function(call: Call) -> Tensor:
+    # `torch.dropout` calls it `train`.
+    p, training = argument(call, 1, "p", 0.5), argument(call, 2, "training", call.kwargs.get("train", True))
+    if not training or not p:
+        return call.x
+    return call.graph.unary(call.name, {"type": "Dropout", "rate": p}, call.x, call.x.is_positive)
+
+
+def _flatten_function(call: Call) -> Tensor:
+    return flattened(call, argument(call, 1, "start_dim", 0), argument(call, 2, "end_dim", -1))
+
+
+def _converted(call: Call) -> Tensor:
+    """The tensor, where it has the type already in which the engine computes."""
+    if call.value.dtype not in (torch.float32, torch.int64, torch.bool):
+        raise Refused(f"needs torch.float32, but is {call.value.dtype}")
+    return call.x
+
+
+def _getitem(call: Call) -> Any:
+    """Parts of a tensor, of several, or of what a recurrent module gives."""
+    source, index = call.args
+    if isinstance(source, list):
+        if source[index] is None:
+            raise Refused("reads weights of attention, which the engine does not give: leave them out by `need_weights=False`")
+        return source[index]
+    if isinstance(source, Tensor):
+        return sliced(call, source, index)
+    if isinstance(source, Sequences):
+        if index == 0:
+            return Steps(source)
+        return States(source)
+    if isinstance(source, States):
+        # The state behind the last step: h of (h, c), or of a GRU the last of its layers.
+        is_lstm = isinstance(call.value, torch.Tensor) and call.value.dim() == 3
+        if is_lstm and index == 0:
+            return source
+        if not is_lstm and index == -1:
+            return source.source.last(False)
+        raise Refused("needs the state of its last layer: `h[-1]`")
+    if isinstance(source, Steps):
+        whole = slice(None)
+        parts = index if isinstance(index, tuple) else (index,)
+        if parts[:2] == (whole, -1) and all(part == whole for part in parts[2:]):
+            return source.source.last(False)
+        raise Refused("needs all steps of a recurrent module, or the last one: `[:, -1]`")
+    raise Refused(f"an index {index} into a tensor is not supported")
+
+
+#: Functions and methods, by name.
+FUNCTIONS: dict[str, Handler] = {
+    "_to_copy": _converted,
+    "alias": identity,
+    "cat": concatenated,
+    "chunk": split_axis,
+    "clone": identity,
+    "concat": concatenated,
+    "contiguous": identity,
+    "dropout": _dropout_function,
+    "eq": equal_to,
+    "flatten": _flatten_function,
+    "getitem": _getitem,
+    "invert": inverted_truth,
+    "logical_not": inverted_truth,
+    "mean": mean_over,
+    "ne": unequal_to,
+    "permute": permute,
+    "reshape": reshaped,
+    "select": selected,
+    "slice": slice_axis,
+    "split": split_axis,
+    "split_with_sizes": split_axis,
+    "squeeze": reshaped,
+    "swapaxes": transpose_axes,
+    "to": _converted,
+    "transpose": transpose_axes,
+    "truediv": divided,
+    "div": divided,
+    "unflatten": reshaped,
+    "unsqueeze": reshaped,
+    "view": reshaped,
+}
+
+
+#: Arguments by name of functions and methods that do not make a module: others are refused.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "_to_copy": ("dtype",),
+    "alias": (),
+    "cat": ("tensors", "dim"),
+    "chunk": ("chunks", "dim"),
+    "clone": ("memory_format",),
+    "concat": ("tensors", "dim"),
+    "contiguous": ("memory_format",),
+    "dropout": ("p", "training", "train", "inplace"),
+    "eq": (),
+    "flatten": ("start_dim", "end_dim"),
+    "getitem": (),
+    "invert": (),
+    "logical_not": (),
+    "mean": ("dim", "keepdim"),
+    "ne": (),
+    "permute": ("dims",),
+    "reshape": ("shape",),
+    "select": ("dim", "index"),
+    "slice": ("dim", "start", "end", "step"),
+    "split": ("split_size", "split_size_or_sections", "dim"),
+    "split_with_sizes": ("split_sizes", "dim"),
+    "squeeze": ("dim",),
+    "swapaxes": ("dim0", "dim1", "axis0", "axis1"),
+    "to": ("dtype", "copy"),
+    "transpose": ("dim0", "dim1"),
+    "truediv": (),
+    "div": (),
+    "unflatten": ("dim", "sizes"),
+    "unsqueeze": ("dim",),
+    "view": ("size",),
+}
+
+
+def function(name: str) -> Handler | None:
+    """What a function or method of this name is in the engine."""
+    if name in OF_TWO:
+        return lambda call: of_two(call, OF_TWO[name])
+    if name in AS_MODULES:
+
+        def as_module(call: Call) -> Any:
+            module = AS_MODULES[name](*call.args[1:], **call.kwargs)
+            return made(replace(call, module=module, args=call.args[:1], kwargs={}))
+
+        return as_module
+    handler = FUNCTIONS.get(name)
+    if handler is None:
+        return None
+
+    def checked(call: Call) -> Any:
+        other = [f"`{key}`" for key in call.kwargs if key not in ARGUMENTS[name]]
+        if other:
+            raise Refused(f"the argument {other[0]} of its call is not supported")
+        return handler(call)
+
+    return checked

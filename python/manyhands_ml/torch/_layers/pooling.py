@@ -1,0 +1,113 @@
+"""Windows and sizes: pooling and upsampling."""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+from .._graph import Settings, Tensor, channels_last
+from .call import MODULES, Call, Handler, Refused, padded, setting_of, sizes_of
+
+
+def _upsample(call: Call) -> Tensor:
+    module, rank = call.module, len(call.x.shape) - 1
+    kinds = {(1, "nearest"): "nearest", (2, "nearest"): "nearest", (2, "bilinear"): "bilinear"}
+    if (rank, module.mode) not in kinds:
+        raise Refused(f'`mode` needs "nearest", or "bilinear" for pictures, but is "{module.mode}" for rows of shape {call.x.shape}')
+    if module.align_corners:
+        raise Refused("`align_corners` needs False, but is True")
+    x = call.spatial(rank)
+    factors = [to // of for of, to in zip(x.shape[1:], call.shape[1:])]
+    if [of * factor for of, factor in zip(x.shape[1:], factors)] != list(call.shape[1:]):
+        name = "size" if module.size is not None else "scale_factor"
+        raise Refused(f"`{name}` needs whole factors, but makes {list(call.shape[1:])} of {list(x.shape[1:])}")
+    settings: Settings = {"type": f"UpSampling{rank}D", "size": setting_of(factors)}
+    if rank == 2:
+        settings["interpolation"] = kinds[rank, module.mode]
+    return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=x.is_positive)
+
+
+def _max_pool(rank: int) -> Handler:
+    def handler(call: Call) -> Tensor:
+        module, x = call.module, call.spatial(rank)
+        window, strides, padding = (sizes_of(value, rank) for value in (module.kernel_size, module.stride, module.padding))
+        if set(sizes_of(module.dilation, rank)) != {1}:
+            raise Refused(f"`dilation` needs 1, but is {module.dilation}")
+        settings: Settings = {"type": f"MaxPooling{rank}D", "pool_size": setting_of(window), "strides": setting_of(strides)}
+        _check_ceil(call, x, window, strides, padding)
+        if any(padding):
+            if _is_padding_same(x, window, strides, padding):
+                settings["padding"] = "same"
+            elif x.is_positive:
+                # Above numbers that are not below 0, zeros are as good as minus infinity.
+                x = padded(call, x, padding)
+            else:
+                raise Refused(
+                    f"`padding={padding}` is supported behind a ReLU alone: elsewhere the border has to be minus infinity"
+                )
+        name = call.graph.add(call.name, settings, [x])
+        return Tensor(name, call.shape, channels_last(rank), is_positive=x.is_positive)
+
+    return handler
+
+
+def _avg_pool(rank: int) -> Handler:
+    def handler(call: Call) -> Tensor:
+        module, x = call.module, call.spatial(rank)
+        window, strides, padding = (sizes_of(value, rank) for value in (module.kernel_size, module.stride, module.padding))
+        _check_ceil(call, x, window, strides, padding)
+        if any(padding) and not module.count_include_pad:
+            raise Refused("`count_include_pad=False` is supported without padding alone")
+        positive, x = x.is_positive, padded(call, x, padding)
+        settings = {"type": f"AveragePooling{rank}D", "pool_size": setting_of(window), "strides": setting_of(strides)}
+        return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=positive)
+
+    return handler
+
+
+def _check_ceil(call: Call, x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> None:
+    ends = [(size + 2 * p - w) % s for size, w, s, p in zip(x.shape[1:], window, strides, padding)]
+    if call.module.ceil_mode and any(ends):
+        raise Refused(f"`ceil_mode=True` is supported where windows end at the border, but {ends} pixels are left")
+
+
+def _is_padding_same(x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> bool:
+    """Is the engine's padding `same` this one?"""
+    for size, w, s, p in zip(x.shape[1:], window, strides, padding):
+        total = max((math.ceil(size / s) - 1) * s + w - size, 0)
+        if total // 2 != p or (size + 2 * p - w) // s + 1 != math.ceil(size / s):
+            return False
+    return True
+
+
+def _adaptive_avg_pool(rank: int) -> Handler:
+    def handler(call: Call) -> Tensor:
+        x = call.spatial(rank)
+        wanted = call.module.output_size
+        have = list(x.shape[1:])
+        target = [h if w is None else w for w, h in zip([wanted] * rank if isinstance(wanted, int) else wanted, have)]
+        if target == have:
+            return x
+        if set(target) == {1}:
+            settings: Settings = {"type": f"GlobalAveragePooling{rank}D", "keepdims": True}
+        elif all(h % t == 0 for h, t in zip(have, target)):
+            settings = {"type": f"AveragePooling{rank}D", "pool_size": setting_of([h // t for h, t in zip(have, target)])}
+        else:
+            raise Refused(f"`output_size` needs to divide the input's, but {target} does not divide {have}")
+        return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=x.is_positive)
+
+    return handler
+
+
+MODULES.update(
+    {
+        nn.AdaptiveAvgPool1d: _adaptive_avg_pool(1),
+        nn.AdaptiveAvgPool2d: _adaptive_avg_pool(2),
+        nn.AvgPool1d: _avg_pool(1),
+        nn.AvgPool2d: _avg_pool(2),
+        nn.MaxPool1d: _max_pool(1),
+        nn.MaxPool2d: _max_pool(2),
+        nn.Upsample: _upsample,
+    }
+)

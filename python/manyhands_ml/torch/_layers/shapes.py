@@ -1,0 +1,149 @@
+"""Axes of rows: other shapes and orders, and parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from .._graph import Tensor, is_same
+from .call import MODULES, Call, Refused, argument
+
+
+def _flatten_module(call: Call) -> Tensor:
+    return flattened(call, call.module.start_dim, call.module.end_dim)
+
+
+def flattened(call: Call, start: int, end: int) -> Tensor:
+    rank = len(call.x.shape)
+    end = end % (rank + 1)
+    if start == 1 and end == rank:
+        return _flat(call)
+    return reshaped(call)
+
+
+def _flat(call: Call) -> Tensor:
+    """All axes of a row as one."""
+    x = call.x
+    if len(x.shape) == 1:
+        return x
+    name = call.graph.add(call.name, {"type": "Flatten"}, [x])
+    flat = None if is_same(x.shape, x.order) else (x.shape, x.order)
+    return Tensor(name, call.shape, (0,), flat, x.is_positive)
+
+
+def reshaped(call: Call) -> Tensor:
+    """Rows in another shape."""
+    x, shape = call.x, call.shape
+    if call.value.shape[0] * math.prod(shape) == 0 or math.prod(shape) != math.prod(x.shape):
+        raise Refused("needs to keep the first axis, along which batches are split")
+    if shape == x.shape:
+        return x
+    if len(shape) == 1:
+        return _flat(call)
+    x = call.graph.plain(x)
+    if not shape:
+        return replace(x, shape=(), order=())
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [x])
+    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+
+
+def permute(call: Call) -> Tensor:
+    dims = call.kwargs.get("dims", call.args[1:])
+    dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    return _permuted(call, [int(dim) for dim in dims])
+
+
+def transpose_axes(call: Call) -> Tensor:
+    rank = len(call.x.shape) + 1
+    dims = list(range(rank))
+    first, second = (call.kwargs.get(f"dim{at}", call.kwargs.get(f"axis{at}")) for at in (0, 1))
+    a, b = argument(call, 1, "dim0", first) % rank, argument(call, 2, "dim1", second) % rank
+    dims[a], dims[b] = b, a
+    return _permuted(call, dims)
+
+
+def _permuted(call: Call, dims: list[int]) -> Tensor:
+    """The axes in another order. The numbers stay where they are: what reads them says where it wants them."""
+    rank = len(call.x.shape) + 1
+    dims = [dim % rank for dim in dims]
+    x = call.x if call.x.flat is None else call.graph.plain(call.x)
+    rows = [dim - (dim > x.batch) for dim in dims if dim != x.batch]
+    moved = [rows.index(axis) for axis in x.order]
+    return replace(x, shape=tuple(x.shape[axis] for axis in rows), order=tuple(moved), batch=dims.index(x.batch))
+
+
+def cropped(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
+    """The places from `begin` up to `end` of an axis of a row."""
+    x = call.graph.plain(x)
+    before, size, behind = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if (begin, end) == (0, size):
+        return x
+    shape = (*x.shape[:axis], end - begin, *x.shape[axis + 1 :])
+    whole = call.graph.add(f"{call.name}.whole", {"type": "Reshape", "target_shape": [before, size, behind]}, [x])
+    sides = {"type": "Cropping2D", "cropping": [[0, 0], [begin, size - end]]}
+    part = call.graph.add(f"{call.name}.part", sides, [replace(x, name=whole)])
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [replace(x, name=part)])
+    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+
+
+def _row_axis(call: Call, dim: int) -> int:
+    axis = (dim if dim >= 0 else dim + len(call.x.shape) + 1) - 1
+    if axis < 0:
+        raise Refused("`dim` needs to be another than the first, along which batches are split")
+    return axis
+
+
+def split_axis(call: Call) -> list[Tensor]:
+    """Parts of a tensor along an axis, as long as PyTorch has made them: `chunk` and `split`."""
+    axis = _row_axis(call, int(argument(call, 2, "dim", 0)))
+    ends = np.cumsum([part.shape[axis + 1] for part in call.value])
+    return [cropped(call, call.x, axis, int(begin), int(end)) for begin, end in zip([0, *ends], ends)]
+
+
+def sliced(call: Call, x: Tensor, index: Any) -> Tensor:
+    """`x[:, 0]`, `x[..., 1:3]` and the like."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if not all(part is None or part is Ellipsis or isinstance(part, (int, slice)) for part in parts):
+        raise Refused(f"an index {index} into a tensor is not supported: take places and slices")
+    given = sum(part is not None and part is not Ellipsis for part in parts)
+    at = parts.index(Ellipsis) if Ellipsis in parts else len(parts)
+    parts[at : at + 1] = [slice(None)] * (len(x.shape) + 1 - given)
+    if parts[0] != slice(None):
+        raise Refused("needs to keep the first axis, along which batches are split: begin with `:`")
+    axis = 0
+    for part in parts[1:]:
+        if part is None:
+            continue
+        begin, end, step = (part % x.shape[axis], part % x.shape[axis] + 1, 1) if isinstance(part, int) else part.indices(x.shape[axis])
+        if step != 1 or end <= begin:
+            raise Refused("needs slices without a step that hold something")
+        x, axis = cropped(call, x, axis, begin, end), axis + 1
+    return reshaped(replace(call, args=(x,)))
+
+
+def selected(call: Call) -> Tensor:
+    """The place `index` of an axis."""
+    axis, place = _row_axis(call, int(argument(call, 1, "dim", 0))), int(argument(call, 2, "index", 0))
+    place %= call.x.shape[axis]
+    return reshaped(replace(call, args=(cropped(call, call.x, axis, place, place + 1),)))
+
+
+def slice_axis(call: Call) -> Tensor:
+    """The places of an axis from one up to another, as the operation below `x[:, 1:3]` has them."""
+    dim, start, end, step = (argument(call, at, name, None) for at, name in enumerate(("dim", "start", "end", "step"), 1))
+    places = slice(start, end, step)
+    if not dim and places.indices(len(call.value)) == (0, len(call.value), 1):
+        return call.x
+    return sliced(call, call.x, (slice(None),) * _row_axis(call, dim or 0) + (slice(None), places))
+
+
+MODULES.update(
+    {
+        nn.Flatten: _flatten_module,
+        nn.Unflatten: reshaped,
+    }
+)
