@@ -16,8 +16,8 @@ from keras.src.ops.function import make_node_key
 
 from ._front import Front, whole
 from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, STATISTICS, Settings, convert
-from ._nodes import Graph, Node
-from ._ops import Unsupported, Value, Writer, written
+from ._nodes import Graph, Node, Unsupported
+from ._ops import Value, Writer, written
 from ._settings import of_layer, of_model
 from ._traced import Trace, Traced, is_graph, over_time, reset_before, traced
 from .errors import ModelError, explained

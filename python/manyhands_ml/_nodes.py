@@ -10,6 +10,10 @@ from typing import Any
 from ._layers import Settings
 
 
+class Unsupported(Exception):
+    """An operation, or a use of it, that the engine does not have."""
+
+
 @dataclass
 class Node:
     """One use of a layer."""

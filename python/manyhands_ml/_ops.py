@@ -11,8 +11,9 @@ import keras
 import numpy as np
 from keras.src.backend import KerasTensor
 
+from ._held import Held, Looked, Shaped, plain
 from ._layers import Settings
-from ._nodes import Graph, Node
+from ._nodes import Graph, Node, Unsupported
 
 #: Products of two tensors hold so many numbers for each row at most: they are made before they are added.
 MOST_PRODUCTS = 1 << 20
@@ -35,10 +36,6 @@ _LACKING = {
 }
 
 
-class Unsupported(Exception):
-    """An operation, or a use of it, that the engine does not have."""
-
-
 @dataclass(frozen=True)
 class Value:
     """A tensor of the engine: its name, and the shape of a row."""
@@ -47,13 +44,6 @@ class Value:
     shape: tuple[int, ...]
     #: Is it true or false in Keras? It is 1 or 0 here.
     is_bool: bool = False
-
-
-@dataclass
-class Held:
-    """A variable of the user's own, or a constant, as the weight of a layer of the engine."""
-
-    variable: Any
 
 
 class Writer:
@@ -179,6 +169,8 @@ class Writer:
         shape = tuple(int(axis) for axis in values.shape)
         if id(values) in self._graph.tensors:
             return self.reshape(Value(*self._graph.tensors[id(values)]), shape)
+        if isinstance(values, Looked):
+            return self.looked(values, near)
         size = math.prod(shape)
         one = self.reshape(self.crop(self.reshape(near, (math.prod(near.shape), 1)), 0, 0, 1), (1,))
         places = self.layer("RepeatVector", [one], (size, 1), n=size)
@@ -186,6 +178,12 @@ class Writer:
         if isinstance(values, keras.Variable):
             self._graph.tensors[id(values)] = (table.name, table.shape)
         return self.reshape(table, shape)
+
+    def looked(self, values: Looked, near: Value) -> Value:
+        """Vectors of an `Embedding` at places that are known."""
+        layer, places = values.layer, self.weight(values.places.astype(np.float32), near)
+        sizes = {"input_dim": layer.input_dim, "output_dim": layer.output_dim}
+        return self.layer("Embedding", [places], values.shape, ("embeddings", layer._embeddings), **sizes)
 
     def dense(self, x: Value, kernel: Any) -> Value:
         """The product of a tensor's last axis and a matrix of weights."""
@@ -302,28 +300,20 @@ def _with_weight(call: Call, kind: str, x: Value, other: Any, is_first: bool) ->
     if len(shape) == len(x.shape) + 1:
         if shape[0] != 1:
             raise Unsupported(f"has an array of shape {shape}, whose first axis is that of the batch")
-        return _with_weight(call, kind, x, _Shaped(other, shape[1:]), is_first)
-    if kind == "Multiply" and len(shape) == 1 and shape == x.shape[-1:]:
-        return writer.layer("LayerScale", [x], x.shape, ("gamma", _plain(other)), projection_dim=shape[0])
-    weight = writer.reshape(writer.weight(_plain(other), x), shape)
+        return _with_weight(call, kind, x, Shaped(other, shape[1:]), is_first)
+    if kind == "Multiply" and len(shape) == 1 and shape == x.shape[-1:] and not isinstance(other, Looked):
+        return writer.layer("LayerScale", [x], x.shape, ("gamma", plain(other)), projection_dim=shape[0])
+    weight = writer.reshape(writer.weight(plain(other), x), shape)
     return writer.two(kind, *((x, weight) if is_first else (weight, x)))
 
 
-@dataclass
-class _Shaped:
-    """A variable or an array, seen in another shape."""
-
-    values: Any
-    shape: tuple[int, ...]
-
-
-def _plain(values: Any) -> Any:
-    return values.values if isinstance(values, _Shaped) else values
+#: Arguments that are no numbers, though some may be read as such.
+_NO_NUMBERS = (keras.Variable, Looked, Value, KerasTensor, str, bool)
 
 
 def _number(value: Any) -> float | None:
     """A number that no weight holds."""
-    if isinstance(value, keras.Variable) or isinstance(value, (Value, KerasTensor, str, bool)) or value is None:
+    if isinstance(value, _NO_NUMBERS) or value is None:
         return None
     array = np.asarray(value)
     return float(array) if array.dtype.kind in "fiu" and array.size == 1 and array.ndim == 0 else None
@@ -331,7 +321,7 @@ def _number(value: Any) -> float | None:
 
 def _numbers(value: Any, x: Value) -> Any:
     """A number, or an array with one for each channel; `None` if it is neither."""
-    if isinstance(value, keras.Variable) or isinstance(value, (Value, KerasTensor, str, bool)) or value is None:
+    if isinstance(value, _NO_NUMBERS) or value is None:
         return None
     array = np.asarray(value, np.float64)
     # It must not make the tensor larger: a row of channels, behind axes of 1.

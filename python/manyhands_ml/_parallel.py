@@ -19,7 +19,7 @@ from ._data import Arrays, Data, Epoch, Reading, first_batch, one_batch
 from ._engine import Engine
 from ._graph import output_structure
 from ._hooks import Hooks
-from ._ops import Unsupported
+from ._nodes import Unsupported
 from ._rig import Rig
 from ._traced import Traced, is_graph
 from .errors import ModelError, SettingError, explained

@@ -18,7 +18,8 @@ from keras.src.models.functional import Functional
 from keras.src.ops import node as keras_node
 from keras.src.ops.function import map_graph
 
-from ._ops import Unsupported
+from ._held import Looked
+from ._nodes import Unsupported
 
 #: Operators that a weight may begin with, and the operations that they are.
 _OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "matmul": "matmul"}
@@ -163,7 +164,7 @@ def _guarded(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Unsupported as error:
-        raise Unsupported(f"{error}{_line(error)}") from error
+        raise Unsupported(f"{_first_words(error)}{_line(error)}") from error
     except Exception as error:
         text = f"can't be traced with symbolic tensors: {type(error).__name__}: {_first_words(error)}"
         raise Unsupported(f"{text}{_line(error)}") from error
@@ -200,8 +201,11 @@ def _is_users(filename: str) -> bool:
 
 @contextmanager
 def _noted(places: dict[int, str]) -> Iterator[None]:
-    """Notes the line of the user's code that makes each node, and lets a weight be the first factor of a tensor."""
-    made, add_loss = keras_node.Node.__init__, keras.Layer.add_loss
+    """Notes the line of the user's code that makes each node.
+
+    It lets a weight be the first factor of a tensor, and an `Embedding` look up places that are known.
+    """
+    made, add_loss, look_up = keras_node.Node.__init__, keras.Layer.add_loss, keras.layers.Embedding.call
     kind = keras.Variable
     names = [f"__{name}__" for name in _OPERATORS]
     plain, own = {name: getattr(kind, name) for name in names}, [name for name in names if name in vars(kind)]
@@ -217,6 +221,9 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
     def no_loss(self: Any, loss: Any) -> None:
         raise Unsupported("adds a loss in its `call`: give `compile` a loss of your own")
 
+    def looked(self: Any, inputs: Any) -> Any:
+        return look_up(self, inputs) if isinstance(inputs, KerasTensor) else Looked(self, backend.convert_to_numpy(inputs))
+
     def operator(name: str) -> Any:
         operation = getattr(keras.ops, _OPERATORS[name.strip("_")])
 
@@ -226,12 +233,12 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
         return of_both
 
     try:
-        keras_node.Node.__init__, keras.Layer.add_loss = noted, no_loss
+        keras_node.Node.__init__, keras.Layer.add_loss, keras.layers.Embedding.call = noted, no_loss, looked
         for name in names:
             setattr(kind, name, operator(name))
         yield
     finally:
-        keras_node.Node.__init__, keras.Layer.add_loss = made, add_loss
+        keras_node.Node.__init__, keras.Layer.add_loss, keras.layers.Embedding.call = made, add_loss, look_up
         for name, method in plain.items():
             if name in own:
                 setattr(kind, name, method)

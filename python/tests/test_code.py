@@ -153,6 +153,21 @@ class Vision(keras.Model):
         return self.head(x[:, 0])
 
 
+class Placed(layers.Layer):
+    """Vectors of positions that the code knows: of all places, of some in another order, and before the tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.factor = layers.Embedding(6, 4), layers.Embedding(9, 4), layers.Embedding(6, 4)
+
+    def call(self, x: Any) -> Any:
+        length = ops.shape(x)[1]
+        places = ops.arange(start=0, stop=length, step=1)
+        x = x + self.first(places)
+        x = self.second(ops.expand_dims(ops.flip(places), 0)) + x
+        return x + self.factor(np.arange(length)) * x
+
+
 class Two(keras.Model):
     """Inputs and outputs by names."""
 
@@ -198,6 +213,7 @@ MODELS: dict[str, tuple[tuple[int, ...], Callable[[], Any]]] = {
     "a layer on two tensors": (ROW, lambda: _functional(ROW, _twice)),
     "a layer in a Sequential": (ROW, lambda: keras.Sequential([keras.Input(ROW), Linear(5, name="own"), layers.Dense(2)])),
     "layers in a layer": (SEQUENCE, lambda: _functional(SEQUENCE, Block(), Block())),
+    "vectors of positions": (SEQUENCE, lambda: _functional(SEQUENCE, Placed())),
     "a lambda": (SEQUENCE, lambda: _functional(SEQUENCE, layers.Dense(3), layers.Lambda(lambda x: ops.mean(x, axis=1) * 2.0))),
     "a model": (ROW, Mlp),
     "a vision transformer": (PICTURE, Vision),
@@ -292,8 +308,12 @@ class Mistaken(layers.Layer):
         self.how = how
         self.w = self.add_weight(shape=(4, 4), name="w")
         self.seen = self.add_weight(shape=(), initializer="zeros", trainable=False, name="seen")
+        self.places = layers.Embedding(4, 4, mask_zero=how == "masks places") if "places" in how else None
 
     def call(self, x: Any) -> Any:
+        if self.places is not None:
+            found = self.places(np.arange(1))
+            return layers.Add()([x @ self.w, found]) if self.how == "a layer adds places" else x @ self.w + (found + 1.0)
         if self.how == "sorts":
             return ops.sort(x @ self.w)
         if self.how == "stops":
@@ -315,6 +335,9 @@ class Mistaken(layers.Layer):
         ("weight alone", r"layer `mistaken` \(Mistaken\): .*\(at .*test_code.py:\d+\)"),
         ("counts", r"layer `mistaken` \(Mistaken\): .*(changes the variable `seen`|can't be traced|weight alone)"),
         ("adds a loss", r"layer `mistaken` \(Mistaken\): adds a loss in its `call`"),
+        ("masks places", r"layer `mistaken` \(Mistaken\): .*looks places up by an `Embedding` with a mask.*\(at .*test_code.py:\d+\)"),
+        ("places alone", r"layer `mistaken` \(Mistaken\): computes with a weight alone; begin with a tensor.*\(at .*test_code.py:\d+\)"),
+        ("a layer adds places", r"layer `mistaken` \(Mistaken\): .*Only input tensors may be passed.*vectors of an `Embedding`.*\(at .*test_code.py:\d+\)"),
         ("unused", r"weight `mistaken/w`: the outputs don't depend on it"),
     ],
 )
