@@ -17,6 +17,9 @@ gets a part of every batch, so they train one model together.
 - `manyhands_ml.text.LanguageModel` teaches language models of others your texts.
 - `simulate` predicts the speed of adapters that you don't have.
 
+The repository's page `docs/guide/what-runs.md` lists the layers, operations, losses, optimizers and arguments of Keras and PyTorch that
+run, and the ways out of those that don't.
+
 The command `manyhands-ml` trains, evaluates and predicts from a settings file: `manyhands-ml --help`. All errors are
 `ManyhandsError`s; their messages say what was needed, what was found and what helps.
 """
@@ -118,7 +121,7 @@ def make_parallel(
     """Makes a Keras model train, evaluate and predict on several adapters at once.
 
     The result is used like the model itself, whose layers and weights it shares: `compile`, `fit`, `evaluate`, `predict` and
-    `save` take Keras' arguments. It saves a plain Keras model.
+    `save` take Keras' arguments. It saves a plain Keras model. `docs/guide/what-runs.md` lists what runs and what does not.
 
     >>> import keras, numpy
     >>> model = make_parallel(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), adapters="cpu")

@@ -58,7 +58,7 @@ class ParallelModel:
     """A Keras model whose `fit`, `evaluate`, `predict` and methods on batches run on adapters. `make_parallel` makes one.
 
     All other attributes and methods are those of the Keras model behind it, `keras_model`, with the newest weights: `summary`, `save`,
-    `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds.
+    `layers`, `get_weights`, … `isinstance(model, keras.Model)` holds. `docs/guide/what-runs.md` lists what runs and what does not.
     """
 
     _OWN = frozenset(

@@ -9,8 +9,8 @@
     trainer.fit(x, y, batch_size=256, epochs=5)             # or trainer.fit(loader, epochs=5)
     torch.save(module.state_dict(), "trained.pt")           # a plain module: nothing of adapters in it
 
-The module has to be one that `torch.fx` can trace. What can't be trained here is refused before anything runs, all of it in one
-message.
+The module has to be one that `torch.fx` or `torch.export` can trace. What can't be trained here is refused before anything runs, all of it
+in one message; the repository's page `docs/guide/what-runs.md` lists what runs.
 """
 
 from __future__ import annotations
