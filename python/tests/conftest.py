@@ -31,6 +31,11 @@ def rigs() -> list[str]:
     return ["cpu", names[0], ",".join([*names, "cpu"])]
 
 
+def three_or_slow() -> list[Any]:
+    """The CPU three times; in the slow tests the drivers, too."""
+    return ["cpu,cpu,cpu", *(pytest.param(name, marks=pytest.mark.slow) for name in rigs()[1:] if name != "cpu,cpu,cpu")]
+
+
 @pytest.fixture(params=rigs())
 def rig(request: pytest.FixtureRequest) -> str:
     """One choice of adapters after the other."""

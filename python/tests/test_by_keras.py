@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from conftest import three_or_slow
 from keras import layers, ops
 
 from manyhands_ml import ModelError, SettingError, make_parallel
@@ -99,7 +100,10 @@ CASES: dict[str, Case] = {
     "a metric": (_net, lambda: {"loss": "mse", "metrics": [_largest_error, _Count(), "mae"]}, _numbers, (6,)),
     "a metric of Keras": (
         lambda: _net(3, "softmax"),
-        lambda: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy", M.MeanIoU(3, sparse_y_pred=False, name="iou")]},
+        lambda: {
+            "loss": "sparse_categorical_crossentropy",
+            "metrics": ["accuracy", "sparse_categorical_crossentropy", M.MeanIoU(3, sparse_y_pred=False, name="iou")],
+        },
         lambda rng: rng.integers(0, 3, ROWS),
         (6,),
     ),
@@ -166,10 +170,11 @@ def test_ten_steps_are_those_of_keras(name: str, rig: str) -> None:
     _equal(ours[5], tested)
 
 
-def test_weights_of_positions_are_those_of_keras(pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("adapters", three_or_slow())
+def test_weights_of_positions_are_those_of_keras(adapters: str, pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(ROWS, 5, 4)).astype("float32"), rng.integers(0, 2, (ROWS, 5))
     weights = rng.uniform(0, 2, (ROWS, 5)).astype("float32")
-    plain, ours = pair(_sequences, "cpu,cpu,cpu")
+    plain, ours = pair(_sequences, adapters)
     told: list[Any] = []
     for model in (plain, ours):
         model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")

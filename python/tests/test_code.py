@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from conftest import three_or_slow
 from keras import layers, ops
 
 from manyhands_ml import ModelError, make_parallel
@@ -271,10 +272,11 @@ def _compare(expected: Any, ours: Any) -> None:
         np.testing.assert_allclose(found, needed, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("adapters", three_or_slow())
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operations_are_those_of_keras(name: str) -> None:
+def test_operations_are_those_of_keras(name: str, adapters: str) -> None:
     data = _data(OPERATIONS[name][0])
-    expected, ours = (_trained(lambda: _of_operation(name), *data, rig) for rig in (None, "cpu,cpu,cpu"))
+    expected, ours = (_trained(lambda: _of_operation(name), *data, rig) for rig in (None, adapters))
     _compare(expected, ours)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from conftest import three_or_slow
 from keras import layers
 
 from manyhands_ml import DataError, make_parallel
@@ -59,12 +60,13 @@ def _compile(*models: Any) -> None:
         model.compile(keras.optimizers.Adam(0.01, epsilon=1e-3), loss, metrics=["accuracy"])
 
 
+@pytest.mark.parametrize("adapters", three_or_slow())
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("ignore:.*leaves lengths of its inputs open")
-def test_each_length_trains_as_in_keras(case: str, pair: Any, rng: np.random.Generator) -> None:
+def test_each_length_trains_as_in_keras(case: str, adapters: str, pair: Any, rng: np.random.Generator) -> None:
     """Steps on batches of three lengths, in turn; then an epoch, its validation and a prediction, each with one of its own."""
     build, make = CASES[case]
-    plain, ours = pair(build, "cpu,cpu,cpu", batch_statistics="batch")
+    plain, ours = pair(build, adapters, batch_statistics="batch")
     _compile(plain, ours)
     for step in range(10):
         x, y = make(rng, 12, (6, 9, 7)[step % 3]), rng.integers(0, 3, 12)
