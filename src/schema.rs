@@ -334,6 +334,18 @@ impl Field {
     pub fn column_names(&self) -> Vec<String> {
         self.columns.iter().map(ToString::to_string).collect()
     }
+
+    /// Names of the classes of an output of this many units, or of two if it is a single one that says yes or no. They are
+    /// numbers where a target has no names, or others than so many.
+    pub fn class_names(target: Option<&Self>, n_classes: usize) -> Vec<String> {
+        let known = target.map_or(&[][..], |field| &field.classes);
+        if known.is_empty() || known.len() > n_classes {
+            return (0..n_classes).map(|class| class.to_string()).collect();
+        }
+        // A unit without a class has no number of its own, which could be the name of a class.
+        let more = (known.len()..n_classes).map(|unit| format!("unit {unit}"));
+        known.iter().cloned().chain(more).collect()
+    }
 }
 
 impl std::fmt::Display for TableColumn {

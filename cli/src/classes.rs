@@ -18,9 +18,7 @@ impl Names {
         let targets = field.map(Field::column_names).filter(|names| names.len() == width && known.is_empty());
         match head {
             Head::Softmax if !known.is_empty() && known.len() <= width => {
-                // A unit without a class has no number of its own, which could be the name of a class.
-                let more = (known.len()..width).map(|unit| format!("unit {unit}"));
-                let classes: Vec<String> = known.iter().cloned().chain(more).collect();
+                let classes = Field::class_names(field, width);
                 Self { columns: classes.clone(), classes }
             }
             Head::Sigmoid if width == 1 && known.len() == 2 => {
