@@ -113,6 +113,8 @@ pub mod placer;
 pub mod presets;
 pub mod processes;
 mod protobuf;
+#[cfg(all(feature = "files", feature = "onnx"))]
+mod raw;
 pub mod scheduler;
 pub mod schema;
 pub mod simulator;

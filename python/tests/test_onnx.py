@@ -1,17 +1,21 @@
-"""Does `export` write what onnxruntime computes as we do: each layer, each preset, each example's model?"""
+"""Does `export` write what onnxruntime computes as we do: each layer, each preset, each example's model, rows of tables and pictures?"""
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
+import PIL.Image
 import pytest
 
 from manyhands_ml import ManyhandsError, Model, Predictor, SettingError, Trainer, digits
@@ -377,7 +381,7 @@ def test_each_example_is_what_onnxruntime_computes(name: str, tmp_path: Path) ->
     """The model of a settings file, trained for an epoch, exported by the command; its texts tell what the file knows."""
     done = command("train", f"examples/settings/{name}.toml", "--epochs", "1", "--quiet", "--adapters", "cpu", "--save", str(tmp_path / "a.safetensors"))
     assert done.returncode == 0, done.stderr
-    done = command("export", "a.safetensors", folder=tmp_path)
+    done = command("export", "a.safetensors", "--encoded", folder=tmp_path)
     assert done.returncode == 0 and "a.onnx: " in done.stdout, done
     model = Model.load(tmp_path / "a.safetensors")
     first = model.config["layers"][0]
@@ -420,3 +424,232 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     model.set_weights(weights)
     with pytest.raises(ManyhandsError, match="needs finite numbers"):
         model.export(tmp_path / "b.onnx")
+
+
+#: Categories that a reader or writer could take apart.
+CATEGORIES = ["plain", "a, b", 'say "x"', "Größe", "Ω; 日本"]
+#: Columns of dates: their form in Python and, where the reader can't know it, in settings.
+DATES = {
+    "day": ("%Y-%m-%d", ""),
+    "at": ("%Y-%m-%d %H:%M:%S.25", ""),
+    "named": ("%d %b %Y", ""),
+    "short": ("%d.%m.%y %H:%M", "%d.%m.%y %H:%M"),
+    "joined": ("%Y%m%d", "%Y%m%d"),
+    "zone": ("%Y-%m-%dT%H:%M:%S.5+02:00", ""),
+}
+KINDS = {"grade": "category"} | {name: form for name, (_, form) in DATES.items() if form}
+MISSING = ["", "NA", "?", "null"]
+Row = dict[str, str]
+
+
+def table(rng: np.random.Generator, n_rows: int, missing: float = 0.1) -> list[Row]:
+    """Rows with a column of each kind, of which a part of the fields is missing, and with targets."""
+
+    def row() -> Row:
+        at = datetime(2019, 1, 1) + timedelta(seconds=int(rng.integers(0, 2500 * 86_400)))
+        size, kind = float(rng.normal(170.0, 9.0)), str(rng.choice(CATEGORIES))
+        fields = {
+            "size": f"{size:.3f}",
+            "far": f"{1.7e9 + rng.normal():.4f}",
+            "grade": str(rng.choice(["1", "2", "10"])),
+            "kind": kind,
+            "fresh": str(rng.choice(["yes", "No", "TRUE", "f"])),
+        }
+        fields |= {name: at.strftime(form) for name, (form, _) in DATES.items()}
+        fields = {name: field if rng.random() >= missing else str(rng.choice(MISSING)) for name, field in fields.items()}
+        one, two = f"{1000.0 + 3.0 * size + 50.0 * len(kind):.2f}", f"{rng.normal():.3f}"
+        return fields | {"species": ["x", "y, z", "ü"][CATEGORIES.index(kind) % 3], "sold": "ja" if size > 170.0 else "nein", "one": one, "two": two}
+
+    return [row() for _ in range(n_rows)]
+
+
+def new_rows(rng: np.random.Generator) -> list[Row]:
+    """Rows of which each column is missing once, in each spelling, and of categories and signs that training did not have."""
+    rows = table(rng, 8)
+    inputs = [name for name in rows[0] if name not in ["species", "sold", "one", "two"]]
+    rows += [row | {name: missing} for row in rows[:1] for name in inputs for missing in MISSING]
+    changes = [("kind", "new"), ("kind", "a"), ("grade", "3"), ("grade", "2.0"), ("size", "-1e9"), ("fresh", "n"), ("fresh", "Y")]
+    changes += [("day", "2020-2-29"), ("day", "1900-03-01"), ("day", "2100-12-31"), ("named", "1 DEC 2024"), ("at", "2024-01-01 23:59:59")]
+    return rows + [rows[1] | {name: field} for name, field in changes]
+
+
+def write(path: Path, rows: list[Row], signs: str) -> None:
+    """Writes a table whose delimiter and decimal sign are these."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=signs[0])
+        writer.writerow(rows[0])
+        numbers = ["size", "far", "one", "two"]
+        writer.writerows([field.replace(".", signs[1]) if name in numbers else field for name, field in row.items()] for row in rows)
+
+
+def feeds(session: onnxruntime.InferenceSession, rows: list[Row]) -> dict[str, np.ndarray]:
+    """The columns as another program has them: numbers, of which missing ones are NaN, and texts."""
+
+    def column(name: str, kind: str) -> np.ndarray:
+        fields = [row[name] for row in rows]
+        if kind == "tensor(string)":
+            return np.array(fields, object)[:, None]
+        return np.array([np.nan if field in MISSING else float(field) for field in fields])[:, None]
+
+    return {value.name: column(value.name, value.type) for value in session.get_inputs()}
+
+
+def trained(folder: Path, settings: str, signs: str = ",.", missing: float = 0.1) -> onnxruntime.InferenceSession:
+    """A model of the table, trained and exported by the command, in onnxruntime."""
+    write(folder / "train.csv", table(np.random.default_rng(8), 80, missing), signs)
+    kinds = ", ".join(f"{name} = {json.dumps(kind)}" for name, kind in KINDS.items())
+    text = settings.replace("[data]", f'[data]\ntype = "csv"\ntrain = "train.csv"\nkinds = {{ {kinds} }}')
+    (folder / "run.toml").write_text(text + '\n[optimizer]\ntype = "Adam"\nlearning_rate = 0.05\n\n[training]\nepochs = 3\nbatch_size = 16\n', encoding="utf-8")
+    done = command("train", "run.toml", "--quiet", "--adapters", "cpu", "--save", "a.safetensors", folder=folder)
+    assert done.returncode == 0, done.stderr
+    done = command("export", "a.safetensors", folder=folder)
+    assert done.returncode == 0, done.stderr
+    onnx.checker.check_model(folder / "a.onnx", full_check=True)
+    return onnxruntime.InferenceSession(folder / "a.onnx", providers=["CPUExecutionProvider"])
+
+
+def predicted(folder: Path, data: str) -> list[Row]:
+    """What `predict` writes."""
+    done = command("predict", "a.safetensors", data, "--adapters", "cpu", "-o", "predicted.csv", folder=folder)
+    assert done.returncode == 0, done.stderr
+    with (folder / "predicted.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def agree(outputs: dict[str, np.ndarray], needed: list[Row], prefix: str = "") -> None:
+    """Compares outputs with the columns that `predict` wrote."""
+    if f"{prefix}label" in outputs:
+        assert outputs[f"{prefix}label"].tolist() == [row[f"{prefix}class"] for row in needed]
+    what = "values" if f"{prefix}values" in outputs else "probabilities"
+    names = [name for name in needed[0] if name.startswith(f"{prefix}{'value' if what == 'values' else 'probability'}_")]
+    ours, theirs = np.array([[float(row[name]) for name in names] for row in needed]), outputs[f"{prefix}{what}"]
+    # A single column is the probability of the second class.
+    error = np.max(np.abs(ours - theirs[:, -len(names) :]) / (1.0 + np.abs(ours)))
+    assert error < 1e-6, f"{prefix}{what}: {error}"
+    assert np.max(np.std(ours, axis=0)) > 0.01, "the rows differ"
+
+
+HEADS = {
+    "classes": ('target = "species"\ntarget_kind = "classes"\nignore = ["sold", "one", "two"]', 3, 'type = "SparseCategoricalCrossentropy"', ""),
+    "two_classes": ('target = "sold"\ntarget_kind = "classes"\nignore = ["species", "one", "two"]', 1, 'type = "BinaryCrossentropy"', ""),
+    "values": (
+        'target = ["one", "two"]\ntarget_kind = "values"\nignore = ["species", "sold"]',
+        2,
+        'type = "MeanSquaredError"',
+        '{ type = "Rescaling", scale = 30.0, offset = 1500.0 },',
+    ),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_rows_of_a_table_give_what_predict_writes(head: str, tmp_path: Path) -> None:
+    data, units, loss, more = HEADS[head]
+    layers = f'layers = [{{ type = "Dense", units = 8, activation = "relu" }}, {{ type = "Dense", units = {units} }}, {more}]'
+    signs = ";," if head == "values" else ",."
+    session = trained(tmp_path, f"[data]\n{data}\n\n[model]\n{layers}\n\n[loss]\n{loss}\n", signs)
+    types = {value.name: value.type for value in session.get_inputs()}
+    assert types["size"] == types["grade"] == "tensor(double)" and types["kind"] == types["fresh"] == types["at"] == "tensor(string)"
+    rows = new_rows(np.random.default_rng(9))
+    write(tmp_path / "new.csv", rows, signs)
+    names = [value.name for value in session.get_outputs()]
+    assert names == (["values"] if head == "values" else ["label", "probabilities"])
+    agree(dict(zip(names, session.run(None, feeds(session, rows)))), predicted(tmp_path, "new.csv"))
+    if head == "classes":
+        refused_rows_have_no_answer(session, rows)
+        texts = {entry.key: entry.value for entry in onnx.load(tmp_path / "a.onnx").metadata_props}
+        assert json.loads(texts["class_names"]) == ["x", "y, z", "ü"]
+
+
+def refused_rows_have_no_answer(session: onnxruntime.InferenceSession, rows: list[Row]) -> None:
+    """Fields that `predict` refuses give an empty label, and change no other row. A blank in front of a name is none of these."""
+    refused = [("fresh", "maybe"), ("day", "2023-02-29"), ("day", "soon"), ("named", "31 Apr 2020"), ("at", "2024-01-01"), ("size", "inf"), ("size", "1e39")]
+    changed = [rows[0] | {name: field} for name, field in refused]
+    label, numbers = session.run(None, feeds(session, [*changed, rows[0], rows[0] | {"kind": " a, b"}, rows[0] | {"kind": "a, b"}]))
+    assert label[: len(refused)].tolist() == [""] * len(refused) and np.isnan(numbers[: len(refused)]).all()
+    assert np.isfinite(numbers[len(refused) :]).all() and (numbers[-2] == numbers[-1]).all() and label[-1]
+
+
+def test_a_missing_field_that_is_an_error_has_no_answer(tmp_path: Path) -> None:
+    """Each kind of column refuses a missing field, as `predict` does with `missing = "error"`."""
+    data, units, loss, _ = HEADS["two_classes"]
+    settings = f'[data]\nmissing = "error"\n{data}\n\n[model]\nlayers = [{{ type = "Dense", units = {units} }}]\n\n[loss]\n{loss}\n'
+    session = trained(tmp_path, settings, missing=0.0)
+    (whole,) = table(np.random.default_rng(9), 1, missing=0.0)
+    columns = [value.name for value in session.get_inputs()]
+    label, numbers = session.run(None, feeds(session, [whole, *[whole | {name: ""} for name in columns]]))
+    assert label[0] in ["ja", "nein"] and label[1:].tolist() == [""] * len(columns) and np.isnan(numbers).sum() == 2 * len(columns)
+    write(tmp_path / "new.csv", [whole | {"kind": ""}], ",.")
+    assert command("predict", "a.safetensors", "new.csv", "--adapters", "cpu", folder=tmp_path).returncode == 1
+
+
+def test_rows_with_two_inputs_two_outputs_and_an_index(tmp_path: Path) -> None:
+    """Outputs have the names of the model's in front; a column that is an index goes to an `Embedding`."""
+    inputs = '[[data.inputs]]\nname = "kinds"\ncolumns = ["kind"]\n\n[[data.inputs]]\nname = "rest"\ncolumns = ["size", "at"]\n'
+    outputs = '[[data.outputs]]\nname = "price"\ntarget = "two"\ntarget_kind = "values"\n\n[[data.outputs]]\nname = "sort"\ntarget = "species"\ntarget_kind = "classes"\n'
+    model = """[model]
+inputs = [{ name = "rest", shape = [10] }, { name = "kinds", shape = [1] }]
+layers = [
+  { name = "vectors", type = "Embedding", input_dim = 6, output_dim = 3, inputs = ["kinds"] },
+  { name = "pooled", type = "GlobalAveragePooling1D" },
+  { name = "all", type = "Concatenate", inputs = ["rest", "pooled"] },
+  { name = "price", type = "Dense", units = 1, inputs = ["all"] },
+  { name = "sort", type = "Dense", units = 3, inputs = ["all"] },
+]
+outputs = ["price", "sort"]
+
+[[losses]]
+type = "MeanSquaredError"
+
+[[losses]]
+type = "SparseCategoricalCrossentropy"
+"""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, "kind", "index")
+        session = trained(tmp_path, f"[data]\n\n{inputs}\n{outputs}\n{model}")
+    rows = new_rows(np.random.default_rng(9))
+    write(tmp_path / "new.csv", rows, ",.")
+    names = [value.name for value in session.get_outputs()]
+    assert names == ["price_values", "sort_label", "sort_probabilities"]
+    given, needed = dict(zip(names, session.run(None, feeds(session, rows)))), predicted(tmp_path, "new.csv")
+    agree(given, needed, "price_")
+    agree(given, needed, "sort_")
+
+
+def test_bytes_of_pictures_give_what_predict_writes(tmp_path: Path) -> None:
+    done = command("train", "examples/settings/images.toml", "--epochs", "2", "--quiet", "--adapters", "cpu", "--save", str(tmp_path / "a.safetensors"))
+    assert done.returncode == 0, done.stderr
+    assert command("export", "a.safetensors", folder=tmp_path).returncode == 0
+    onnx.checker.check_model(tmp_path / "a.onnx", full_check=True)
+    session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
+    data = ROOT / "examples/settings/data/bars/test"
+    needed = predicted(tmp_path, str(data))
+    (taken,) = session.get_inputs()
+    assert (taken.type, taken.shape) == ("tensor(uint8)", ["batch", 8, 8, 1])
+    pictures = [np.asarray(PIL.Image.open(data / row["file"]).convert("L"))[:, :, None] for row in needed]
+    agree(dict(zip(["label", "probabilities"], session.run(None, {taken.name: np.stack(pictures)}))), needed)
+
+
+def test_the_example_of_the_guide_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python of `docs/guide/saving.md` prints what `predict` writes."""
+    guide = (ROOT / "docs/guide/saving.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?onnxruntime.*?)```", guide, re.DOTALL)
+    data, units, loss, _ = HEADS["classes"]
+    trained(tmp_path, f'[data]\n{data}\n\n[model]\nlayers = [{{ type = "Dense", units = {units} }}]\n\n[loss]\n{loss}\n')
+    write(tmp_path / "new.csv", table(np.random.default_rng(3), 6), ",.")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        (tmp_path / "a.onnx").rename(tmp_path / "model.onnx")
+        exec(code, {})
+    labels = [row["class"] for row in predicted(tmp_path, "new.csv")]
+    assert capsys.readouterr().out == f"{labels}\n"
+
+
+def test_texts_stay_numbers_of_tokens(tmp_path: Path) -> None:
+    """No operator splits texts as training did: the command says so, and labels and probabilities come all the same."""
+    done = command("train", "examples/settings/sentences.toml", "--epochs", "1", "--quiet", "--adapters", "cpu", "--save", str(tmp_path / "a.safetensors"))
+    assert done.returncode == 0, done.stderr
+    done = command("export", "a.safetensors", folder=tmp_path)
+    assert done.returncode == 0 and "no operator of ONNX splits texts as training did" in done.stderr, done.stderr
+    session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
+    assert [value.type for value in session.get_inputs()] == ["tensor(float)"]
+    assert [value.name for value in session.get_outputs()] == ["label", "probabilities"]

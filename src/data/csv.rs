@@ -31,6 +31,10 @@ use std::path::Path;
 use ::csv::{Position, StringRecord};
 use ndarray::{Array1, Array2};
 
+#[cfg(feature = "onnx")]
+pub(crate) use self::classes::{number, numbers};
+#[cfg(feature = "onnx")]
+pub(crate) use self::dates::{DAYS_OF_YEAR, elements as date_elements};
 pub use self::dialect::{MAX_ROW_BYTES, MISSING_VALUES};
 pub(crate) use self::settings::MAX_CATEGORIES;
 pub use self::settings::{
@@ -46,6 +50,8 @@ use self::signs::settle;
 use self::source::TableSource;
 pub use self::source::is_utf16;
 use self::survey::Survey;
+#[cfg(feature = "onnx")]
+pub(crate) use self::survey::{NO, YES};
 use super::InMemory;
 use super::labels::label_index;
 use super::subset::split_rows;

@@ -45,6 +45,8 @@ pub use self::config::described_layers;
 pub use build::{LayerRef, ModelBuilder, Sequential, TensorRef};
 pub use config::{InputConfig, LayerConfig, ModelConfig};
 pub use evaluation::Evaluation;
+#[cfg(all(feature = "files", feature = "onnx"))]
+pub use export::RawExport;
 pub use objective::Objective;
 pub use own::Own;
 pub use stages::{Source, Stage};

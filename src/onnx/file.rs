@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-use super::graph::{Graph, OPSET, StoredTensor, TensorValues, value};
+use super::graph::{Graph, GraphValue, StoredTensor, TensorValues, value};
 use crate::protobuf::Message;
 
 /// Version of the format, that of ONNX 1.12.
 const IR_VERSION: u64 = 8;
+/// Version of the format for the operators of ONNX 1.15.
+const NEWER_IR_VERSION: u64 = 9;
 /// Name of the program in files that it writes.
 pub(crate) const PRODUCER: &str = "manyhands";
 /// Values that are turned into bytes at once.
@@ -15,13 +17,10 @@ const CHUNK: usize = 1 << 16;
 /// Longest message of Protocol Buffers, and so the largest file.
 const MOST_BYTES: u64 = (1 << 31) - 1;
 
-/// An input or output: its name, and the shape of a row.
-pub(crate) type NamedShape<'a> = (&'a str, &'a [usize]);
-
 /// The graph's frame: inputs, outputs, and texts about it.
-pub(crate) struct GraphFrame<'a> {
-    pub inputs: Vec<NamedShape<'a>>,
-    pub outputs: Vec<NamedShape<'a>>,
+pub(crate) struct GraphFrame {
+    pub inputs: Vec<GraphValue>,
+    pub outputs: Vec<GraphValue>,
     pub texts: BTreeMap<String, String>,
 }
 
@@ -38,6 +37,9 @@ fn write_values<'m>(
         TensorValues::Same(name) => write_floats(out, stored(name)?),
         TensorValues::Arranged(name, arrange) => write_floats(out, &arrange(stored(name)?)),
         TensorValues::Floats(values) => write_floats(out, values),
+        TensorValues::Doubles(values) => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
+        // The head holds them.
+        TensorValues::Names(_) => Ok(()),
         TensorValues::Ints(values) => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
     }
 }
@@ -60,21 +62,24 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(graph: &Graph, name: &str, about: &GraphFrame<'_>) -> Self {
+    fn new(graph: &Graph, name: &str, about: &GraphFrame) -> Self {
         let mut before = Message::default();
-        before.integer(1, IR_VERSION);
+        before.integer(1, if graph.splits_strings { NEWER_IR_VERSION } else { IR_VERSION });
         before.bytes(2, PRODUCER);
         before.bytes(3, env!("CARGO_PKG_VERSION"));
         let mut own = Message::default();
         graph.operators.iter().for_each(|operator| own.message(1, &operator.message()));
         own.bytes(2, name);
-        about.inputs.iter().for_each(|(name, row)| own.message(11, &value(name, Some(row))));
-        about.outputs.iter().for_each(|(name, row)| own.message(12, &value(name, Some(row))));
+        about.inputs.iter().for_each(|it| own.message(11, &value(&it.name, it.kind, Some(&it.row))));
+        about.outputs.iter().for_each(|it| own.message(12, &value(&it.name, it.kind, Some(&it.row))));
         let heads: Vec<Message> = graph.initializers.iter().map(framed_head).collect();
-        let (mut after, mut opset) = (Message::default(), Message::default());
-        opset.bytes(1, "");
-        opset.integer(2, OPSET);
-        after.message(8, &opset);
+        let mut after = Message::default();
+        for (domain, version) in graph.opsets() {
+            let mut opset = Message::default();
+            opset.bytes(1, domain);
+            opset.integer(2, version);
+            after.message(8, &opset);
+        }
         for (key, text) in &about.texts {
             let mut entry = Message::default();
             entry.bytes(1, key);
@@ -114,7 +119,7 @@ pub(crate) struct ReadyFile<'a> {
 ///
 /// # Errors
 /// If it would be larger than an ONNX file can be: the bytes that it would have, and the most.
-pub(crate) fn prepare<'a>(graph: &'a Graph, name: &str, about: &GraphFrame<'_>) -> Result<ReadyFile<'a>, [u64; 2]> {
+pub(crate) fn prepare<'a>(graph: &'a Graph, name: &str, about: &GraphFrame) -> Result<ReadyFile<'a>, [u64; 2]> {
     let parts = Parts::new(graph, name, about);
     let n_bytes = parts.n_bytes(graph);
     if n_bytes > MOST_BYTES { Err([n_bytes, MOST_BYTES]) } else { Ok(ReadyFile { graph, parts }) }
@@ -140,6 +145,7 @@ impl ReadyFile<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::graph::FLOAT;
     use super::*;
 
     fn graph(rows: usize) -> Graph {
@@ -149,8 +155,9 @@ mod tests {
         graph
     }
 
-    fn about() -> GraphFrame<'static> {
-        GraphFrame { inputs: vec![("x", &[2])], outputs: vec![("y", &[2])], texts: BTreeMap::new() }
+    fn about() -> GraphFrame {
+        let value = |name: &str| GraphValue { name: name.into(), kind: FLOAT, row: vec![2] };
+        GraphFrame { inputs: vec![value("x")], outputs: vec![value("y")], texts: BTreeMap::new() }
     }
 
     #[test]

@@ -11,6 +11,11 @@ impl Value {
     /// For an input of an operator that is left out.
     pub const NONE: Self = Self(String::new());
 
+    /// The value of a name, such as an input of the graph.
+    pub(crate) fn named(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
     /// Its name in the graph.
     pub(crate) fn name(&self) -> &str {
         &self.0
@@ -151,7 +156,22 @@ impl<'g> Form<'g> {
 
     /// A list of whole numbers.
     pub fn ints(&mut self, values: &[i64]) -> Value {
-        Value(self.graph.ints(values))
+        Value(self.graph.ints(&[values.len()], values))
+    }
+
+    /// A whole number.
+    pub(crate) fn whole(&mut self, value: i64) -> Value {
+        Value(self.graph.ints(&[], &[value]))
+    }
+
+    /// A list of 64-bit floats.
+    pub(crate) fn doubles(&mut self, values: &[f64]) -> Value {
+        Value(self.graph.doubles(values))
+    }
+
+    /// A list of strings.
+    pub(crate) fn names(&mut self, names: Vec<String>) -> Value {
+        Value(self.graph.names(names))
     }
 
     /// A list of sizes.

@@ -7,12 +7,20 @@ use crate::protobuf::Message;
 use crate::shape::elements;
 
 /// Version of the operators: those of ONNX 1.12, which onnxruntime reads from 1.12 on.
-pub(super) const OPSET: u64 = 17;
+const OPSET: u64 = 17;
+/// Version of the operators of a graph that takes strings apart: those of ONNX 1.15, which onnxruntime reads from 1.17 on.
+const OPSET_OF_STRINGS: u64 = 20;
+/// Version of the operators for machine learning that are not neural networks, of ONNX 1.12.
+const ML_OPSET: u64 = 3;
+const ML_DOMAIN: &str = "ai.onnx.ml";
 
-/// Codes of types of numbers.
+/// Codes of types of values.
 pub(crate) const FLOAT: i64 = 1;
+pub(crate) const UINT8: i64 = 2;
 pub(crate) const INT64: i64 = 7;
+pub(crate) const STRING: i64 = 8;
 pub(crate) const BOOL: i64 = 9;
+pub(crate) const DOUBLE: i64 = 11;
 
 /// A setting of an operator.
 #[derive(Clone, Debug)]
@@ -30,6 +38,12 @@ pub enum Attribute {
     Text(&'static str),
     /// Several.
     Texts(Vec<&'static str>),
+    /// A text that the data give.
+    #[doc(hidden)]
+    Name(String),
+    /// Several.
+    #[doc(hidden)]
+    Names(Vec<String>),
     #[doc(hidden)]
     Graph(GraphBytes),
 }
@@ -66,6 +80,14 @@ impl Attribute {
                 message.bytes(4, text);
                 3
             }
+            Self::Name(name) => {
+                message.bytes(4, name);
+                3
+            }
+            Self::Names(names) => {
+                names.iter().for_each(|name| message.bytes(9, name));
+                8
+            }
             Self::Graph(GraphBytes(graph)) => {
                 message.message(6, graph);
                 5
@@ -93,10 +115,10 @@ pub(crate) fn signed(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// `ValueInfoProto` of 32-bit floats: rows of a shape, or something of a shape that is not told.
-pub(super) fn value(name: &str, row: Option<&[usize]>) -> Message {
+/// `ValueInfoProto` of a type: rows of a shape, or something of a shape that is not told.
+pub(super) fn value(name: &str, kind: i64, row: Option<&[usize]>) -> Message {
     let mut tensor = Message::default();
-    tensor.signed(1, FLOAT);
+    tensor.signed(1, kind);
     if let Some(row) = row {
         let (mut shape, mut batch) = (Message::default(), Message::default());
         batch.bytes(2, "batch");
@@ -133,9 +155,17 @@ impl Operator {
         self.outputs.iter().for_each(|output| message.bytes(2, output));
         message.bytes(3, &self.name);
         message.bytes(4, self.kind);
+        if is_of_ml(self.kind) {
+            message.bytes(7, ML_DOMAIN);
+        }
         self.attributes.iter().for_each(|(name, value)| message.message(5, &value.message(name)));
         message
     }
+}
+
+/// Whether an operator is one of [`ML_DOMAIN`].
+fn is_of_ml(kind: &str) -> bool {
+    kind == "LabelEncoder"
 }
 
 /// Makes the values of a tensor of the file from those of a tensor of the model.
@@ -148,7 +178,20 @@ pub(crate) enum TensorValues {
     /// A tensor of the model in another order, computed when it is written: one at a time.
     Arranged(String, Arrange),
     Floats(Vec<f32>),
+    Doubles(Vec<f64>),
     Ints(Vec<i64>),
+    Names(Vec<String>),
+}
+
+impl TensorValues {
+    fn kind(&self) -> i64 {
+        match self {
+            Self::Same(_) | Self::Arranged(..) | Self::Floats(_) => FLOAT,
+            Self::Doubles(_) => DOUBLE,
+            Self::Ints(_) => INT64,
+            Self::Names(_) => STRING,
+        }
+    }
 }
 
 impl fmt::Debug for TensorValues {
@@ -157,7 +200,9 @@ impl fmt::Debug for TensorValues {
             Self::Same(name) => write!(f, "Same({name})"),
             Self::Arranged(name, _) => write!(f, "Arranged({name})"),
             Self::Floats(values) => write!(f, "{values:?}"),
+            Self::Doubles(values) => write!(f, "{values:?}"),
             Self::Ints(values) => write!(f, "{values:?}"),
+            Self::Names(values) => write!(f, "{values:?}"),
         }
     }
 }
@@ -171,9 +216,14 @@ pub(crate) struct StoredTensor {
 }
 
 impl StoredTensor {
-    /// Bytes of its values.
+    /// Bytes of its values that follow the head.
     pub(super) fn n_bytes(&self) -> u64 {
-        let size = if matches!(self.values, TensorValues::Ints(_)) { size_of::<i64>() } else { size_of::<f32>() };
+        let size = match self.values.kind() {
+            // Their head holds them.
+            STRING => 0,
+            FLOAT => size_of::<f32>(),
+            _ => size_of::<i64>(),
+        };
         (elements(&self.dims) as u64).saturating_mul(size as u64)
     }
 
@@ -181,7 +231,12 @@ impl StoredTensor {
     pub(super) fn head(&self) -> Message {
         let mut head = Message::default();
         self.dims.iter().for_each(|size| head.integer(1, *size as u64));
-        head.signed(2, if matches!(self.values, TensorValues::Ints(_)) { INT64 } else { FLOAT });
+        head.signed(2, self.values.kind());
+        if let TensorValues::Names(names) = &self.values {
+            names.iter().for_each(|name| head.bytes(6, name));
+            head.bytes(8, &self.name);
+            return head;
+        }
         head.bytes(8, &self.name);
         head.begin_bytes(9, self.n_bytes());
         head
@@ -220,10 +275,22 @@ pub(crate) struct Graph {
     names: HashSet<String>,
     /// Names of outputs, which exist, too.
     outputs: HashSet<String>,
-    /// Numbers that operators share, by their type, dims and bits.
-    constants: HashMap<(Vec<usize>, Vec<u64>, bool), String>,
+    /// Numbers that operators share, by their dims, bits and type.
+    constants: HashMap<(Vec<usize>, Vec<u64>, i64), String>,
     /// Arranged tensors of the model, by tensor and arrangement.
     arranged: HashMap<(String, String), String>,
+    /// Whether an operator takes strings apart.
+    pub(super) splits_strings: bool,
+    /// Whether an operator is one of [`ML_DOMAIN`].
+    uses_ml: bool,
+}
+
+/// Name, code of the type, and shape of a row of an input or output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GraphValue {
+    pub name: String,
+    pub kind: i64,
+    pub row: Vec<usize>,
 }
 
 impl Graph {
@@ -235,8 +302,19 @@ impl Graph {
         Self { known, stored, names, ..Self::default() }
     }
 
+    /// Lets the next tensor of the model be a value of the graph, channels last.
+    pub fn know(&mut self, value: &str) {
+        self.known.push(vec![(Order::Last, value.to_owned())]);
+    }
+
+    /// Operator sets and their versions.
+    pub(super) fn opsets(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let standard = if self.splits_strings { OPSET_OF_STRINGS } else { OPSET };
+        std::iter::once(("", standard)).chain(self.uses_ml.then_some((ML_DOMAIN, ML_OPSET)))
+    }
+
     /// A name like this one that does not exist yet.
-    pub(super) fn unique(&mut self, stem: &str) -> String {
+    pub fn unique(&mut self, stem: &str) -> String {
         let mut name = stem.to_owned();
         for number in 1_usize.. {
             if self.names.insert(name.clone()) {
@@ -249,7 +327,7 @@ impl Graph {
 
     /// A tensor of numbers; equal ones are stored once. Names of layers have no `/`, so that this one is nobody else's.
     fn constant(&mut self, dims: Vec<usize>, bits: Vec<u64>, values: TensorValues) -> String {
-        let key = (dims.clone(), bits, matches!(values, TensorValues::Ints(_)));
+        let key = (dims.clone(), bits, values.kind());
         if let Some(known) = self.constants.get(&key) {
             return known.clone();
         }
@@ -264,9 +342,21 @@ impl Graph {
         self.constant(dims.to_vec(), bits, TensorValues::Floats(values.to_vec()))
     }
 
-    pub(super) fn ints(&mut self, values: &[i64]) -> String {
+    pub(super) fn doubles(&mut self, values: &[f64]) -> String {
+        let bits = values.iter().map(|value| value.to_bits()).collect();
+        self.constant(vec![values.len()], bits, TensorValues::Doubles(values.to_vec()))
+    }
+
+    pub(super) fn ints(&mut self, dims: &[usize], values: &[i64]) -> String {
         let bits = values.iter().map(|value| value.cast_unsigned()).collect();
-        self.constant(vec![values.len()], bits, TensorValues::Ints(values.to_vec()))
+        self.constant(dims.to_vec(), bits, TensorValues::Ints(values.to_vec()))
+    }
+
+    pub(super) fn names(&mut self, names: Vec<String>) -> String {
+        let name = self.unique("/constant");
+        let (dims, values) = (vec![names.len()], TensorValues::Names(names));
+        self.initializers.push(StoredTensor { name: name.clone(), dims, values });
+        name
     }
 
     /// A tensor of the model under its own name, or with a number behind it if it is stored in another arrangement, too.
@@ -286,10 +376,17 @@ impl Graph {
         &mut self,
         stem: &str,
         kind: &'static str,
-        inputs: Vec<String>,
-        attributes: Vec<(&'static str, Attribute)>,
+        mut inputs: Vec<String>,
+        mut attributes: Vec<(&'static str, Attribute)>,
         n_outputs: usize,
     ) -> Vec<String> {
+        self.splits_strings |= kind == "StringSplit";
+        self.uses_ml |= is_of_ml(kind);
+        // From opset 18 on, these axes are an input. Whatever takes strings apart comes before the layers.
+        let axes = attributes.iter().position(|(name, _)| self.splits_strings && *name == "axes");
+        if let Some((_, Attribute::Ints(axes))) = axes.map(|at| attributes.remove(at)) {
+            inputs.push(self.ints(&[axes.len()], &axes));
+        }
         let name = self.unique(&format!("/{stem}/{kind}"));
         let output = |at: usize| if at == 0 { name.clone() } else { format!("{name}:{at}") };
         let outputs: Vec<String> = (0..n_outputs).map(output).collect();
@@ -302,8 +399,8 @@ impl Graph {
         let mut graph = Message::default();
         self.operators.drain(first..).for_each(|operator| graph.message(1, &operator.message()));
         graph.bytes(2, name);
-        inputs.iter().for_each(|name| graph.message(11, &value(name, None)));
-        outputs.iter().for_each(|name| graph.message(12, &value(name, None)));
+        inputs.iter().for_each(|name| graph.message(11, &value(name, FLOAT, None)));
+        outputs.iter().for_each(|name| graph.message(12, &value(name, FLOAT, None)));
         Attribute::Graph(GraphBytes(graph))
     }
 

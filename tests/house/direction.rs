@@ -45,7 +45,8 @@ src/losses:                    src/misread
 src/metrics:                   src/losses src/misread
 src/optimizers:                src/misread
 src/data:                      src/schema src/vocabulary
-src/model:                     src/layers src/losses src/metrics src/optimizers src/onnx src/misread src/schema src/vocabulary
+src/raw:                       src/onnx src/data src/losses src/schema
+src/model:                     src/layers src/losses src/metrics src/optimizers src/onnx src/raw src/misread src/schema src/vocabulary
 src/presets:                   src/model src/layers
 src/scheduler/split:           src/scheduler
 src/scheduler/timeline:        src/scheduler src/scheduler/split src/data

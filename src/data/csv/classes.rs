@@ -42,16 +42,20 @@ impl ClassLabels {
 }
 
 /// The number that a class's name represents, if any, with either decimal sign.
-fn number(name: &str) -> Option<f64> {
+pub(crate) fn number(name: &str) -> Option<f64> {
     let number = name.parse().ok().or_else(|| plain(name, ',')?.parse().ok());
     number.filter(|number: &f64| number.is_finite())
+}
+
+/// The numbers that classes represent, where all are numbers.
+pub(crate) fn numbers(classes: &[String]) -> Option<Vec<f64>> {
+    classes.iter().map(|class| number(class)).collect()
 }
 
 /// The class that is equal to `name` as a number, where all classes are numbers.
 pub(super) fn equal_number(name: &str, classes: &[String]) -> Option<usize> {
     let wanted = number(name)?;
-    let numbers: Vec<f64> = classes.iter().map(|class| number(class)).collect::<Option<_>>()?;
-    numbers.iter().position(|number| *number == wanted)
+    numbers(classes)?.iter().position(|number| *number == wanted)
 }
 
 /// Class names sorted, by value if all are numbers; then those of equal value are one class, by its shortest name.

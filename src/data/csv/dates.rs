@@ -16,7 +16,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 8..=40;
 const SECONDS_OF_DAY: f64 = 86_400.0;
 const DAYS_OF_WEEK: f64 = 7.0;
 /// Mean days of a year of the Gregorian calendar.
-pub(super) const DAYS_OF_YEAR: f64 = 365.2425;
+pub(crate) const DAYS_OF_YEAR: f64 = 365.2425;
 const EPOCH: Date = date(1970, 1, 1);
 
 /// The forms in which all fields so far can be read.
@@ -61,7 +61,7 @@ fn date_of(days: f64) -> Option<Date> {
 
 /// Elements of a date: the date itself, then sine and cosine of its part of the year, of the week and, where it has a
 /// time, of the day. The first is in years before it is scaled.
-pub(super) fn elements(days: f64, has_time: bool) -> impl Iterator<Item = f64> {
+pub(crate) fn elements(days: f64, has_time: bool) -> impl Iterator<Item = f64> {
     let date = date_of(days).unwrap_or(EPOCH);
     let part_of_day = days - days.floor();
     let year = (f64::from(date.day_of_year()) - 1.0 + part_of_day) / f64::from(date.days_in_year());

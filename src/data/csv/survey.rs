@@ -300,12 +300,16 @@ impl Levels {
     }
 }
 
+/// Words for yes and for no, in upper or lower case.
+pub(crate) const YES: [&str; 4] = ["true", "yes", "t", "y"];
+pub(crate) const NO: [&str; 4] = ["false", "no", "f", "n"];
+
 /// The value of a field of a column of yes and no.
 pub(super) fn boolean(field: &str) -> Option<bool> {
     let is = |words: [&str; 4]| words.iter().any(|word| field.eq_ignore_ascii_case(word));
     match field {
-        _ if is(["true", "yes", "t", "y"]) => Some(true),
-        _ if is(["false", "no", "f", "n"]) => Some(false),
+        _ if is(YES) => Some(true),
+        _ if is(NO) => Some(false),
         _ => None,
     }
 }
