@@ -95,7 +95,7 @@
 //! network. `static-dxc`: Microsoft's shader compiler within the program, on Windows.
 
 #![cfg_attr(
-    not(all(feature = "onnx", feature = "placer", feature = "processes")),
+    not(all(feature = "files", feature = "onnx", feature = "placer", feature = "processes")),
     allow(dead_code, unused_imports, reason = "what only a feature needs that is left out")
 )]
 

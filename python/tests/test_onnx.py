@@ -582,6 +582,20 @@ def test_a_missing_field_that_is_an_error_has_no_answer(tmp_path: Path) -> None:
     assert command("predict", "a.safetensors", "new.csv", "--adapters", "cpu", folder=tmp_path).returncode == 1
 
 
+def test_dates_that_no_operator_reads_are_refused_by_name(tmp_path: Path) -> None:
+    days = [datetime(2020, 1 + at % 12, 1 + at) for at in range(20)]
+    write(tmp_path / "train.csv", [{"day": day.strftime("%d %B %Y"), "y": "ab"[day.month % 2]} for day in days], ",.")
+    settings = '[data]\ntype = "csv"\ntrain = "train.csv"\ntarget = "y"\ntarget_kind = "classes"\nkinds = { day = "%d %B %Y" }\n\n'
+    settings += '[model]\nlayers = [{ type = "Dense", units = 2 }]\n\n[loss]\ntype = "SparseCategoricalCrossentropy"\n\n[optimizer]\ntype = "Adam"\n\n'
+    (tmp_path / "run.toml").write_text(settings + "[training]\nepochs = 1\n", encoding="utf-8")
+    done = command("train", "run.toml", "--quiet", "--adapters", "cpu", "--save", "a.safetensors", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = command("export", "a.safetensors", folder=tmp_path)
+    assert done.returncode == 1 and not (tmp_path / "a.onnx").exists()
+    assert "column `day` has dates of the form `%d %B %Y`, which no operator of ONNX can read" in done.stderr and "`--encoded`" in done.stderr
+    assert command("export", "a.safetensors", "--encoded", folder=tmp_path).returncode == 0
+
+
 def test_rows_with_two_inputs_two_outputs_and_an_index(tmp_path: Path) -> None:
     """Outputs have the names of the model's in front; a column that is an index goes to an `Embedding`."""
     inputs = '[[data.inputs]]\nname = "kinds"\ncolumns = ["kind"]\n\n[[data.inputs]]\nname = "rest"\ncolumns = ["size", "at"]\n'
