@@ -55,8 +55,8 @@ fn raw(model: &Model, output: &Path) -> Result<[String; 2]> {
     let RawExport { inputs, outputs, encoded } = model.export_raw(output)?;
     if !encoded.is_empty() {
         log::warn!(
-            "no operator of ONNX splits texts as training did: numbers of tokens are the input {}; `manyhands.schema` in the \
-             file's metadata has the vocabulary",
+            "no operator of ONNX splits texts as training did: give numbers of tokens to {}; `manyhands.schema` in the file's \
+             metadata has the vocabulary",
             few(&encoded)
         );
     }
