@@ -157,8 +157,8 @@ impl UpdateRule for Signum {
         &["momentum"]
     }
 
-    fn kernel(&self) -> &'static Kernel {
-        &signum::UPDATE
+    fn kernel(&self) -> Option<&'static Kernel> {
+        Some(&signum::UPDATE)
     }
 
     fn params(&self, len: u32) -> Vec<Word> {

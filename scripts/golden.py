@@ -1072,8 +1072,9 @@ def optimizer_file():
              steps=STEPS)
     families = {
         "SGD": {"sgd": {}, "sgd_momentum": {"momentum": 0.9}, "sgd_nesterov": {"momentum": 0.9, "nesterov": True}},
-        "Adam": {"adam": {}, "adam_settings": {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}},
-        "AdamW": {"adam_w": {}},
+        "Adam": {"adam": {}, "adam_settings": {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3},
+                 "adam_amsgrad": {"beta_2": 0.5, "amsgrad": True}},
+        "AdamW": {"adam_w": {}, "adam_w_amsgrad": {"amsgrad": True}},
         "Nadam": {"nadam": {}, "nadam_settings": {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}},
         "Adamax": {"adamax": {}, "adamax_settings": {"beta_1": 0.8, "beta_2": 0.75, "epsilon": 1e-3}},
         "Lion": {"lion": {}, "lion_settings": {"beta_1": 0.7, "beta_2": 0.8}},
@@ -1082,6 +1083,11 @@ def optimizer_file():
         "Ftrl": {"ftrl": {}, "ftrl_settings": {
             "learning_rate_power": -0.75, "initial_accumulator_value": 0.0, "l1_regularization_strength": 0.5,
             "l2_regularization_strength": 0.25, "l2_shrinkage_regularization_strength": 0.125, "beta": 0.5}},
+        "Adafactor": {"adafactor": {}, "adafactor_settings": {
+            "beta_2_decay": -0.5, "epsilon_1": 1e-3, "epsilon_2": 0.5, "clip_threshold": 0.5}},
+        "Muon": {"muon": {}, "muon_excluded": {"exclude_layers": ["kernel"], "adam_lr_ratio": 0.5}, "muon_settings": {
+            "momentum": 0.8, "nesterov": False, "ns_steps": 3, "rms_rate": None, "adam_weight_decay": 0.05,
+            "adam_beta_1": 0.8, "adam_beta_2": 0.95, "epsilon": 1e-3}},
         "RMSprop": {"rmsprop": {}, "rmsprop_momentum": {"momentum": 0.9}, "rmsprop_centered": {"centered": True},
                     "rmsprop_all": {"rho": 0.8, "momentum": 0.5, "epsilon": 1e-3, "centered": True}},
     }

@@ -31,7 +31,7 @@ pub use crate::metrics::{MetricFunction, Position};
 #[doc(no_inline)]
 pub use crate::model::Own;
 #[doc(no_inline)]
-pub use crate::optimizers::{LEARNING_RATE, Range, UpdateRule};
+pub use crate::optimizers::{LEARNING_RATE, Range, UpdateRule, WholeTensor};
 pub use crate::params;
 pub use crate::plan::{Dispatch, Recorder, View};
 pub use crate::reading::ReadError;

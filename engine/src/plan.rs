@@ -400,6 +400,8 @@ pub struct Plan {
     pub moving: Vec<Moving>,
     /// Penalties of parameters, of which the update adds the slopes to the summed gradients.
     pub penalties: Vec<Penalty>,
+    /// Stretches of the flat parameters that the update changes, each by one rule: segment and elements. The host alone needs them.
+    pub updated: Vec<(u32, std::ops::Range<usize>)>,
     /// Mask of each output that has one: its sample weights are those of positions. The host alone needs it.
     pub masks: Vec<Option<PositionMask>>,
     /// All buffers.
@@ -430,20 +432,6 @@ impl Plan {
     pub fn find(&self, role: Role) -> Option<BufferId> {
         let idx = self.buffers.iter().position(|buffer| buffer.role == role)?;
         u32::try_from(idx).ok().map(BufferId)
-    }
-
-    /// The stretches of the flat parameters that the update changes: segment and elements.
-    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
-    pub fn updated(&self) -> Vec<(u32, std::ops::Range<usize>)> {
-        let outputs = self.commands(Pass::Update).iter().filter_map(|command| match command {
-            Command::Dispatch(dispatch) => dispatch.outputs.first(),
-            Command::Exchange(_) => None,
-        });
-        let parameters = outputs.filter_map(|view| match self.get(view.buffer).role {
-            Role::Parameters(segment) => Some((segment, view.offset as usize..(view.offset + view.len.fixed) as usize)),
-            _ => None,
-        });
-        parameters.collect()
     }
 
     /// The commands of a pass; none if it was not recorded.

@@ -94,7 +94,12 @@ class Engine:
         step = self._keras_step()
         if weights or state or step != self._known_step:
             self._known_step = self._step = step
-            self.trainer.set_tensors(weights, state, step)
+            self.trainer.set_tensors(weights, {name: self._padded(name, values) for name, values in state.items()}, step)
+
+    def _padded(self, name: str, values: Floats) -> Floats:
+        """State as the engine has it: as many values as the weight, of which a mean of rows or columns takes the first."""
+        size = int(np.prod(self._variables[name.split("/", 1)[1]].shape))
+        return np.pad(values.reshape(-1), (0, size - values.size))
 
     def _changed(self, variables: dict[str, Any]) -> dict[str, Floats]:
         """Values of the variables that others have changed since they were last compared."""
@@ -121,7 +126,7 @@ class Engine:
         for variables, values in ((self._variables, tensors), (state, moments)):
             for name, variable in variables.items():
                 # A weight of the user's own may have other axes than that of the engine.
-                value = values[name].reshape(variable.shape)
+                value = values[name].reshape(-1)[: int(np.prod(variable.shape))].reshape(variable.shape)
                 variable.assign(value)
                 self._values[name] = variable._value
                 if not _IS_JAX:
@@ -220,7 +225,7 @@ class Engine:
             self._state = {}
             for kind, attribute in state_attributes(optimizer).items():
                 if variables := getattr(optimizer, attribute, None):
-                    self._state.update({f"{kind}/{name}": variables[idx] for idx, name in places})
+                    self._state.update({f"{kind}/{name}": variables[idx] for idx, name in places if _is_kept(variables[idx])})
         return self._state
 
     def predict(self, batch: _native.Batch) -> list[Floats]:
@@ -289,6 +294,11 @@ def _objective(
         "seed": seed,
     }
     return Objective(settings, [], [None] * len(outputs), [False] * len(outputs)), []
+
+
+def _is_kept(state: Any) -> bool:
+    """Is it state of a weight? Muon has none of some, and Adafactor an integer in its place, which no step changes."""
+    return state is not None and state.dtype != "int32"
 
 
 def _knows_weights(optimizer: Any, model: keras.Model) -> bool:

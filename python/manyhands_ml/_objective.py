@@ -119,17 +119,23 @@ METRICS: dict[str, MetricRow] = {
 _PLAIN = {
     "loss_scale_factor": None,
     "gradient_accumulation_steps": None,
-    "amsgrad": False,
 }
 
 #: The same update by other settings.
 _WAYS_OUT = {"gradient_accumulation_steps": ": take batches of {0} times as many rows, and `make_parallel(..., micro_batches={0})`"}
 
+#: Settings of Keras' optimizers that change no result, and why.
+FREE = {"relative_step": "Adafactor takes the smaller of `learning_rate` and `1 / sqrt(step)` with both values"}
+
+#: The same setting where Keras has None for it.
+_ZERO = ("weight_decay", "adam_weight_decay", "rms_rate")
+
 #: Optimizers by class: settings that the engine has, and the attributes of Keras that hold the state of each kind.
+_OF_ADAM = {"momentum": "_momentums", "velocity": "_velocities", "velocity_hat": "_velocity_hats"}
 OPTIMIZERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "SGD": (("momentum", "nesterov"), {"momentum": "momentums"}),
-    "Adam": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
-    "AdamW": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
+    "Adam": (("beta_1", "beta_2", "epsilon", "amsgrad"), _OF_ADAM),
+    "AdamW": (("beta_1", "beta_2", "epsilon", "amsgrad"), _OF_ADAM),
     "Nadam": (("beta_1", "beta_2", "epsilon"), {"momentum": "_momentums", "velocity": "_velocities"}),
     "Adamax": (("beta_1", "beta_2", "epsilon"), {"momentum": "_m", "norm": "_u"}),
     "Lion": (("beta_1", "beta_2"), {"momentum": "_momentums"}),
@@ -148,6 +154,14 @@ OPTIMIZERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "RMSprop": (
         ("rho", "momentum", "epsilon", "centered"),
         {"velocity": "_velocities", "momentum": "_momentums", "average_gradient": "_average_gradients"},
+    ),
+    "Adafactor": (("beta_2_decay", "epsilon_1", "epsilon_2", "clip_threshold"), {"r": "_r", "c": "_c", "v": "_v"}),
+    "Muon": (
+        (
+            "adam_beta_1", "adam_beta_2", "adam_weight_decay", "epsilon", "exclude_layers", "exclude_embeddings", "muon_a", "muon_b",
+            "muon_c", "adam_lr_ratio", "momentum", "ns_steps", "nesterov", "rms_rate",
+        ),
+        {"momentum": "momentums", "velocity": "adam_velocities"},
     ),
 }
 
@@ -423,12 +437,18 @@ class _Reader:
             if config.get(key, needed) != needed:
                 way_out = _WAYS_OUT.get(key, "").format(config[key])
                 self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}{way_out}")
-        for problem in of_optimizer(config, (*OPTIMIZERS[kind][0], *_PLAIN)):
+        for problem in of_optimizer(config, (*OPTIMIZERS[kind][0], *_PLAIN, *FREE)):
             self.problems.append(f"optimizer `{kind}`: {problem}")
         settings = {key: config[key] for key in OPTIMIZERS[kind][0]}
-        if decay := config.get("weight_decay"):
+        settings.update({key: 0.0 for key in _ZERO if key in settings and settings[key] is None})
+        if kind in ("Adafactor", "Muon"):
+            settings.update(_of_shapes(optimizer, graph))
+        if kind == "Muon":
+            # The engine's own default is another.
+            settings["weight_decay"] = 0.0
+        if (decay := config.get("weight_decay")) or config.get("adam_weight_decay"):
             kind = "AdamW" if kind == "Adam" else kind
-            settings["weight_decay"] = decay
+            settings["weight_decay"] = decay or 0.0
             # By each variable, as Keras asks: `exclude_from_weight_decay` has lists of variables and patterns of names.
             excluded = [name for name, it in graph.variables().items() if not optimizer._use_weight_decay(it)]
             settings.update({"exclude_from_weight_decay": excluded} if excluded else {})
@@ -437,6 +457,20 @@ class _Reader:
             keys = ("use_ema", "ema_momentum", "ema_overwrite_frequency")
             settings.update({key: config[key] for key in keys if config.get(key) is not None})
         return {"type": kind, **settings}, config.get("global_clipnorm")
+
+
+def _of_shapes(optimizer: Any, graph: Graph) -> Settings:
+    """Shapes of variables as Keras has them, for optimizers that compute with rows and columns: the engine may have other axes.
+
+    For Muon those that are matrices, and the others by name, as its own rules for names and layers say.
+    """
+    variables = graph.variables()
+    shapes = {name: [int(size) for size in it.shape] for name, it in variables.items() if it.trainable}
+    if type(optimizer).__name__ == "Adafactor":
+        return {"shapes": {name: shape for name, shape in shapes.items() if len(shape) > 1}}
+    by_adam = [name for name in shapes if optimizer._should_use_adamw(variables[name])]
+    matrices = {name: shape for name, shape in shapes.items() if name not in by_adam}
+    return {"shapes": matrices, "exclude_layers": by_adam, "exclude_embeddings": False}
 
 
 def _name(setting: Any) -> str:

@@ -304,7 +304,7 @@ LOSSES: dict[str, Loss] = {
 #: Where gradients are 0 but for rounding, a rule that divides by their size makes whole steps of it: its epsilon is large here.
 OPTIMIZERS: dict[str, tuple[float, tuple[str, ...]]] = {
     "SGD": (0.1, ("", "momentum=0.9", "momentum=0.9, nesterov=True")),
-    "Adam": (0.02, ("epsilon=0.01", "epsilon=0.01, beta_1=0.8, beta_2=0.99")),
+    "Adam": (0.02, ("epsilon=0.01", "epsilon=0.01, beta_1=0.8, beta_2=0.99", "epsilon=0.01, amsgrad=True")),
     "AdamW": (0.02, ("epsilon=0.01", "epsilon=0.01, weight_decay=0.1")),
     "Nadam": (0.02, ("epsilon=0.01", "epsilon=0.01, beta_1=0.8")),
     "Adamax": (0.02, ("epsilon=0.01", "epsilon=0.01, beta_2=0.99")),
@@ -313,6 +313,9 @@ OPTIMIZERS: dict[str, tuple[float, tuple[str, ...]]] = {
     "Adadelta": (1.0, ("epsilon=0.01", "epsilon=0.01, rho=0.9")),
     "Ftrl": (0.1, ("", "l1_regularization_strength=0.01, beta=0.5")),
     "RMSprop": (0.01, ("epsilon=0.01", "epsilon=0.01, momentum=0.5", "epsilon=0.01, centered=True")),
+    "Adafactor": (0.02, ("epsilon_1=0.01", "epsilon_1=0.01, clip_threshold=0.5")),
+    # Few products: many would make whole directions of rounding.
+    "Muon": (0.01, ("ns_steps=1, epsilon=0.01", "ns_steps=1, epsilon=0.01, exclude_layers=['d'], nesterov=False")),
 }
 
 #: Settings that every optimizer has.

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+from conftest import rigs
 from manyhands_ml import make_parallel
 
 L, M = keras.losses, keras.metrics
@@ -311,6 +312,44 @@ def test_callbacks_know_the_direction_of_a_metric(
         np.testing.assert_allclose(histories[1][0][key], values, rtol=1e-4, err_msg=key)
     for ours, theirs in zip(histories[1][1], histories[0][1], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def _attending() -> keras.Model:
+    """Matrices, vectors, embeddings, and weights that Keras keeps in three axes and the engine in two."""
+    ids = keras.Input((5,), dtype="int32")
+    x = keras.layers.Embedding(9, 8)(ids)
+    x = keras.layers.MultiHeadAttention(2, 3)(x, x)
+    x = keras.layers.Dense(6, activation="tanh")(keras.layers.GlobalAveragePooling1D()(x))
+    return keras.Model(ids, keras.layers.Dense(3, name="head")(x))
+
+
+O = keras.optimizers
+#: Optimizers that the host alone computes.
+ON_HOST: dict[str, Callable[[], Any]] = {
+    "amsgrad": lambda: O.Adam(0.01, amsgrad=True, beta_2=0.7, epsilon=1e-4),
+    "amsgrad, decay": lambda: O.AdamW(0.01, amsgrad=True, weight_decay=0.1, clipnorm=0.01, epsilon=1e-4),
+    "adafactor": lambda: O.Adafactor(0.05, epsilon_1=1e-6, weight_decay=0.1, global_clipnorm=0.05),
+    "muon": lambda: O.Muon(0.02, exclude_layers=["head"], epsilon=1e-4, use_ema=True, ema_overwrite_frequency=4),
+    "muon, no decay": lambda: O.Muon(0.02, nesterov=False, epsilon=1e-4, weight_decay=None, rms_rate=None, adam_weight_decay=None),
+}
+
+
+@pytest.mark.parametrize("name", ON_HOST)
+def test_optimizers_of_the_host_are_those_of_keras(
+    name: str, pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator
+) -> None:
+    """Ten steps, on any rig."""
+    x, y = rng.integers(0, 9, (ROWS, 5)), _real(rng)
+    plain, _ = pair(_attending)
+    plain.compile(ON_HOST[name](), "mse")
+    needed = [float(plain.train_on_batch(x, y)) for _ in range(10)]
+    for adapters in dict.fromkeys(("cpu", "cpu,cpu,cpu", *rigs()[1:])):
+        _, ours = pair(_attending, adapters)
+        ours.compile(ON_HOST[name](), "mse")
+        found = [float(ours.train_on_batch(x, y)) for _ in range(10)]
+        np.testing.assert_allclose(found, needed, rtol=1e-5, err_msg=adapters)
+        for ours_now, theirs in zip(ours.get_weights(), plain.get_weights(), strict=True):
+            np.testing.assert_allclose(ours_now, theirs, atol=2e-5, err_msg=adapters)
 
 
 @pytest.mark.parametrize("adapters", ["cpu", "cpu,cpu"])

@@ -136,6 +136,9 @@ OPTIMIZERS: list[Callable[[], Any]] = [
     lambda: keras.optimizers.Adagrad(0.01, initial_accumulator_value=0.2),
     lambda: keras.optimizers.Adadelta(1.0, use_ema=True),
     lambda: keras.optimizers.Ftrl(0.05, l2_regularization_strength=0.01),
+    lambda: keras.optimizers.Adam(0.01, amsgrad=True, beta_2=0.6),
+    lambda: keras.optimizers.Adafactor(0.05, weight_decay=0.01),
+    lambda: keras.optimizers.Muon(0.01, exclude_layers=["dense_2"]),
 ]
 
 

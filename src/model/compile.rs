@@ -52,8 +52,15 @@ impl Model {
     }
 }
 
-/// Records the update of stretches of the flat parameters.
+/// Records the update of stretches of the flat parameters: which they are, and how a device updates them if the host need not.
+#[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
 fn record_update(layout: &Layout, plan: &mut Plan, objective: &Objective, trained: &[Stretch]) {
+    let parts: Vec<_> = trained.iter().flat_map(|stretch| by_rule(layout, &objective.optimizer, stretch)).collect();
+    let range = |part: &Stretch| part.offset as usize..(part.offset + part.len) as usize;
+    plan.updated = parts.iter().map(|(part, _)| (part.segment, range(part))).collect();
+    if objective.optimizer.needs_host() {
+        return;
+    }
     let moving = plan.moving.clone();
     let mut rec = Recorder::new(plan, layout, Pass::Update, &[]);
     rec.enter(Node::apart(0, "update", Vec::new()));
@@ -79,8 +86,8 @@ fn record_update(layout: &Layout, plan: &mut Plan, objective: &Objective, traine
             segments.for_each(|(segment, len)| record_clip_value(&mut rec, segment, *len, value));
         }
     }
-    for (stretch, rule) in trained.iter().flat_map(|stretch| by_rule(layout, &objective.optimizer, stretch)) {
-        record_stretch(&mut rec, rule, &stretch, control);
+    for (part, rule) in parts {
+        record_part(&mut rec, rule, &part, control);
     }
     if objective.optimizer.ema().is_some() {
         let segments = (0..).zip(layout.trainable_segments());
@@ -197,8 +204,9 @@ fn by_rule<'a>(layout: &Layout, optimizer: &'a Optimizer, stretch: &Stretch) -> 
     parts
 }
 
-fn record_stretch(rec: &mut Recorder<'_>, rule: &dyn UpdateRule, stretch: &Stretch, control: View) {
-    let Stretch { segment, offset, len } = *stretch;
+fn record_part(rec: &mut Recorder<'_>, rule: &dyn UpdateRule, part: &Stretch, control: View) {
+    let Some(kernel) = rule.kernel() else { return };
+    let Stretch { segment, offset, len } = *part;
     let whole = rec.layout().segments[segment as usize];
     let mut part = |role: Role| View { offset, len: Length { per_row: 0, fixed: len }, ..flat(rec, role, whole) };
     let gradient = part(Role::Gradients(segment));
@@ -208,11 +216,11 @@ fn record_stretch(rec: &mut Recorder<'_>, rule: &dyn UpdateRule, stretch: &Stret
     }
     let grid = Grid::Elements(vectors_word(gradient.len));
     let len = u32::try_from(len).unwrap_or(u32::MAX);
-    let dispatch = rec.dispatch(rule.kernel(), rule.params(len), [gradient, control], outputs, grid);
+    let dispatch = rec.dispatch(kernel, rule.params(len), [gradient, control], outputs, grid);
     dispatch.constants = rule.constants();
 }
 
-/// Updates the averages of a segment. The average comes first among the outputs: only rules are what changes parameters.
+/// Updates the averages of a segment.
 fn record_average(rec: &mut Recorder<'_>, optimizer: &Optimizer, segment: u32, len: u64, control: View) {
     let kind = u32::try_from(optimizer.rule().state_names().len()).unwrap_or(u32::MAX);
     let outputs = [flat(rec, Role::State(kind, segment), len), flat(rec, Role::Parameters(segment), len)];

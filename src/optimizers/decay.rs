@@ -29,7 +29,7 @@ struct WrittenDecay<'a> {
 }
 
 /// Settings that are a decay.
-const DECAYS: [&str; 2] = ["weight_decay", "l2_decay"];
+const DECAYS: [&str; 3] = ["weight_decay", "l2_decay", "adam_weight_decay"];
 
 impl DecayExclusion {
     /// The settings beside those of the rule.

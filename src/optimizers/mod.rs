@@ -5,10 +5,11 @@
 //! adapter alone updates its weights itself.
 
 // Files: one for each optimizer: settings, their ranges, kernel. `table.rs`: `OPTIMIZERS`, the one table; `rule.rs`: the trait,
-// and the macro that implements it for the crate's own; `clipping.rs`, `decay.rs`, `ema.rs`: what every optimizer can have; `schedule.rs`:
-// learning-rate schedules.
+// and the macro that implements it for the crate's own; `tensor.rs`: a parameter for rules of whole tensors; `clipping.rs`, `decay.rs`,
+// `ema.rs`: settings that every optimizer can have; `schedule.rs`: learning-rate schedules.
 
 mod adadelta;
+mod adafactor;
 mod adagrad;
 mod adam;
 mod adamax;
@@ -17,12 +18,14 @@ mod decay;
 mod ema;
 mod ftrl;
 mod lion;
+mod muon;
 mod nadam;
 mod rmsprop;
 mod rule;
 mod schedule;
 mod sgd;
 pub(crate) mod table;
+mod tensor;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +40,7 @@ use crate::reading::ReadError;
 
 pub use crate::kind::Settings;
 pub use adadelta::Adadelta;
+pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use adamax::Adamax;
@@ -45,12 +49,14 @@ use decay::DecayExclusion;
 pub use ema::Ema;
 pub use ftrl::Ftrl;
 pub use lion::Lion;
+pub use muon::Muon;
 pub use nadam::Nadam;
 pub use rmsprop::RmsProp;
 pub use rule::{Entry, LEARNING_RATE, Range, UpdateRule, entry};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use table::OPTIMIZERS;
+pub use tensor::WholeTensor;
 
 /// Rule that updates parameters: one of [`optimizers`](self), or an [`UpdateRule`] of your own. Clones share it.
 ///
@@ -186,6 +192,11 @@ impl Optimizer {
     pub(crate) fn rule_of(&self, parameter: &str) -> &dyn UpdateRule {
         let excluded = self.exclusion.as_ref().filter(|exclusion| exclusion.holds(parameter));
         excluded.map_or(&*self.rule, DecayExclusion::rule)
+    }
+
+    /// Whether the host alone can update, also for one adapter: rules of whole tensors have no kernel.
+    pub(crate) fn needs_host(&self) -> bool {
+        self.rule.kernel().is_none()
     }
 
     /// Name in Keras.

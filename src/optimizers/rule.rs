@@ -11,10 +11,12 @@ use crate::kind::{self, Settings};
 use crate::plan::Word;
 use crate::reading;
 
+use super::tensor::WholeTensor;
+
 /// The learning rate of the step, in a kernel's `Params`. The rule's own numbers of a step are `Word::Hyper(1)` and on.
 pub const LEARNING_RATE: Word = Word::Hyper(0);
 
-/// Rule that updates parameters by gradients: settings and a kernel. Plain data.
+/// Rule that updates parameters by gradients: settings and a kernel, or an update of whole tensors. Plain data.
 ///
 /// `examples/05_custom_loss_and_optimizer.rs` has one of its own.
 pub trait UpdateRule: fmt::Debug + Send + Sync {
@@ -53,10 +55,22 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// `control` is `[scale, apply, norm, 0]`: gradients count times `scale`, and with `apply` 0 nothing may change.
     /// The grid has an invocation for each four elements; views begin at multiples of 256 bytes. The twin updates any
     /// part of the parameters alone.
-    fn kernel(&self) -> &'static Kernel;
+    ///
+    /// `None` for a rule that no formula of single elements gives: then the host updates by [`update_tensor`](Self::update_tensor).
+    fn kernel(&self) -> Option<&'static Kernel>;
 
-    /// `Params` of the update of `len` elements.
-    fn params(&self, len: u32) -> Vec<Word>;
+    /// `Params` of the kernel for `len` elements.
+    fn params(&self, _len: u32) -> Vec<Word> {
+        Vec::new()
+    }
+
+    /// Updates a whole tensor on the host, where there is no kernel.
+    fn update_tensor(&self, _tensor: WholeTensor<'_>) {}
+
+    /// Whether the update gives the same bits on every machine. Several processes need that, since each updates by itself.
+    fn is_same_everywhere(&self) -> bool {
+        true
+    }
 
     /// `override` constants of the kernel.
     fn constants(&self) -> Vec<(&'static str, f64)> {
@@ -73,14 +87,15 @@ pub const fn entry<R: UpdateRule + DeserializeOwned + 'static>(kind: &'static st
 }
 
 /// Declares an optimizer of the crate: its settings, each with its default and, if it is a number, its [`Range`]; its kind,
-/// kernel and states; the kernel's own `Params`, each a setting or a [`Word`] of the rule; other methods of [`UpdateRule`].
+/// kernel and states; a setting with which the host updates whole tensors, of other states; the kernel's own `Params`, each a
+/// setting or a [`Word`] of the rule; other methods of [`UpdateRule`].
 macro_rules! optimizer {
     (
         $(#[$doc:meta])*
         $name:ident {
             $($(#[$of_field:meta])* $field:ident: $type:ty = $default:literal $(in $range:ident)?,)*
         }
-        $kind:literal, $kernel:ident, $states:expr,
+        $kind:literal, $kernel:ident, $states:expr, $(on_host($whole:ident) $whole_states:expr,)?
         params($rule:ident) { $($param:ident $(: $word:expr)?),* $(,)? }
         $($method:item)*
     ) => {
@@ -120,11 +135,17 @@ macro_rules! optimizer {
             }
 
             fn state_names(&self) -> &'static [&'static str] {
+                $(if self.$whole {
+                    return &$whole_states;
+                })?
                 &$states
             }
 
-            fn kernel(&self) -> &'static $crate::kernels::Kernel {
-                &$kernel::UPDATE
+            fn kernel(&self) -> Option<&'static $crate::kernels::Kernel> {
+                $(if self.$whole {
+                    return None;
+                })?
+                Some(&$kernel::UPDATE)
             }
 
             fn params(&self, len: u32) -> Vec<$crate::plan::Word> {
@@ -163,6 +184,8 @@ pub enum Range {
     AboveZero,
     /// 0 and above, below 1: the part of an average that stays.
     BelowOne,
+    /// Any number.
+    Finite,
 }
 
 impl Range {
@@ -173,6 +196,7 @@ impl Range {
             Self::AtMostZero => (value <= 0.0 && value.is_finite(), "of at most 0"),
             Self::AboveZero => (value > 0.0 && value.is_finite(), "above 0"),
             Self::BelowOne => ((0.0..1.0).contains(&value), "of at least 0 and below 1"),
+            Self::Finite => (value.is_finite(), "that is finite"),
         };
         let help = "leave it out to take the default of Keras";
         (!is_in).then(|| Problem::new(format!("needs `{name}` {words}, but got {value}"), help))

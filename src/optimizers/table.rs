@@ -1,11 +1,13 @@
 //! The table of optimizers that can be read from a file by name.
 
 use super::adadelta::Adadelta;
+use super::adafactor::Adafactor;
 use super::adagrad::Adagrad;
 use super::adam::{Adam, AdamW};
 use super::adamax::Adamax;
 use super::ftrl::Ftrl;
 use super::lion::Lion;
+use super::muon::Muon;
 use super::nadam::Nadam;
 use super::rmsprop::RmsProp;
 use super::rule::{Entry, entry};
@@ -24,5 +26,7 @@ manyhands_engine::table_of_kinds! {
         Adagrad => "Adagrad",
         Adadelta => "Adadelta",
         Ftrl => "Ftrl",
+        Adafactor => "Adafactor",
+        Muon => "Muon",
     }
 }

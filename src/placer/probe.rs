@@ -159,7 +159,9 @@ impl Probe<'_> {
     /// The first step of the loaded model: drivers compile, and the update touches memory that is new to the process.
     async fn begin_lone(&mut self, plan: &Plan, rows: u32) -> Option<()> {
         self.run(plan, Pass::Train, rows.div_ceil(2), Combining::Device).await?;
-        self.run(plan, Pass::Update, 1, Combining::Device).await?;
+        if !plan.commands(Pass::Update).is_empty() {
+            self.run(plan, Pass::Update, 1, Combining::Device).await?;
+        }
         Some(())
     }
 
@@ -341,7 +343,7 @@ impl Probe<'_> {
             self.write_weights(plan);
         }
         let timing = self.run(plan, pass, rows, combining).await?;
-        if combining == Combining::Device {
+        if combining == Combining::Device && !plan.commands(Pass::Update).is_empty() {
             let update = self.run(plan, Pass::Update, 1, combining).await?;
             self.updates_ms.push(update.compute_ms);
         }

@@ -186,6 +186,10 @@ impl<'a> Builder<'a> {
         if stages.len() > 1 {
             self.processes.refuse("placement in stages", "leave out the placement, or start one process")?;
         }
+        if let Some(rule) = objective.map(|objective| objective.optimizer.rule()).filter(|rule| !rule.is_same_everywhere()) {
+            let who = format!("optimizer `{}`, whose products of matrices round by the machine,", rule.kind());
+            self.processes.refuse(&who, "start one process, or take another optimizer")?;
+        }
         if stages.len() > 1 && matches!(self.split, SplitMode::Fixed(_) | SplitMode::Recorded(_)) {
             let problem =
                 "needs to be learned where layers are placed in stages: each adapter gets all rows of its stage";
@@ -199,7 +203,8 @@ impl<'a> Builder<'a> {
         let teams = Teams::new(self.micro_batches, min_rows(&plan));
         let partition = Partition::new(self.split, n_adapters, &plan, self.micro_batches)?;
         let is_alone = stage_of.iter().flatten().count() == 1 && stages.len() == 1 && self.processes.is_alone();
-        let update_on = if is_alone { UpdateOn::Device } else { UpdateOn::Host };
+        let needs_host = objective.is_some_and(|objective| objective.optimizer.needs_host());
+        let update_on = if is_alone && !needs_host { UpdateOn::Device } else { UpdateOn::Host };
         let state = State::new(state, layout, objective, update_on);
         let mut rig = Rig::new(self.runtime, self.opener, plan, stages, self.cpu_fallback);
         rig.processes = self.processes;

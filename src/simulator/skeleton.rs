@@ -121,6 +121,7 @@ fn shrink_buffers(plan: &mut Plan, segment: u64) {
 /// The host updates the one segment. What an update costs on a device still counts: the whole stretch becomes an input.
 fn shrink_updates(plan: &mut Plan, segment: u64) {
     let Some(buffer) = plan.find(Role::Parameters(0)) else { return };
+    plan.updated = vec![(0, 0..usize::try_from(segment).unwrap_or(usize::MAX))];
     let is_parameters: Vec<bool> = plan.buffers.iter().map(|it| matches!(it.role, Role::Parameters(_))).collect();
     let mut fixed = segment;
     for command in plan.passes.get_mut(&Pass::Update).into_iter().flatten() {

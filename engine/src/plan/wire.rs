@@ -251,7 +251,7 @@ impl Wire for Plan {
         for _ in 0..usize::take(words)? {
             passes.insert(Pass::take(words)?, Wire::take(words)?);
         }
-        Some(Self { moving, penalties, masks: Vec::new(), buffers, passes })
+        Some(Self { moving, penalties, updated: Vec::new(), masks: Vec::new(), buffers, passes })
     }
 }
 

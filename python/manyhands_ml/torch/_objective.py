@@ -93,7 +93,7 @@ def _sgd(group: Settings) -> Settings:
 
 def _adam(group: Settings) -> Settings:
     (beta_1, beta_2), decay = group["betas"], group["weight_decay"]
-    common = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": group["eps"], "outer_epsilon": True}
+    common = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": group["eps"], "outer_epsilon": True, "amsgrad": group["amsgrad"]}
     if group.get("decoupled_weight_decay") and decay:
         return {"type": "AdamW", **common, "weight_decay": decay}
     return {"type": "Adam", **common, "l2_decay": decay}
@@ -137,7 +137,7 @@ def _adadelta(group: Settings) -> Settings:
 
 _OF_ADAM = ("betas", "eps", "weight_decay", "decoupled_weight_decay")
 _MOMENTS: dict[str, tuple[str, float | None]] = {"momentum": ("exp_avg", None), "velocity": ("exp_avg_sq", None)}
-_NO_AMSGRAD = {"amsgrad": False, "maximize": False}
+_LARGEST: dict[str, tuple[str, float | None]] = {**_MOMENTS, "velocity_hat": ("max_exp_avg_sq", None)}
 
 #: Optimizers, by class.
 OPTIMIZERS: dict[type, OptimizerRow] = {
@@ -161,8 +161,8 @@ OPTIMIZERS: dict[type, OptimizerRow] = {
         {"accumulator": ("sum", None)},
     ),
     torch.optim.NAdam: OptimizerRow(_nadam, (*_OF_ADAM, "momentum_decay"), {"maximize": False}, _MOMENTS, _after_nadam),
-    torch.optim.Adam: OptimizerRow(_adam, _OF_ADAM, _NO_AMSGRAD, _MOMENTS),
-    torch.optim.AdamW: OptimizerRow(_adamw, _OF_ADAM, _NO_AMSGRAD, _MOMENTS),
+    torch.optim.Adam: OptimizerRow(_adam, (*_OF_ADAM, "amsgrad"), {"maximize": False}, _LARGEST),
+    torch.optim.AdamW: OptimizerRow(_adamw, (*_OF_ADAM, "amsgrad"), {"maximize": False}, _LARGEST),
     torch.optim.RMSprop: OptimizerRow(
         _rmsprop,
         ("alpha", "eps", "momentum", "centered", "weight_decay"),

@@ -535,7 +535,7 @@ class _Engine:
         if row is None:
             return
         after = row.after(group, self._steps)
-        unused = {"momentum_buffer": not group.get("momentum"), "grad_avg": not group.get("centered")}
+        unused = {"momentum_buffer": not group.get("momentum"), "grad_avg": not group.get("centered"), "max_exp_avg_sq": not group.get("amsgrad")}
         for name, weight in self._trained():
             for kind, (key, _) in row.state.items():
                 if unused.get(key):

@@ -100,7 +100,7 @@ OPTIMIZERS: dict[type, list[str]] = {
     torch.optim.Adadelta: ["torch.optim.Adadelta(weights, eps=0.01)"],
     torch.optim.SGD: ["torch.optim.SGD(weights, 0.05)", "torch.optim.SGD(weights, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01)"],
     torch.optim.Adam: ["torch.optim.Adam(weights, 0.02, eps=0.01)", "torch.optim.Adam(weights, 0.02, eps=0.01, weight_decay=0.1)"],
-    torch.optim.AdamW: ["torch.optim.AdamW(weights, 0.02, eps=0.01, weight_decay=0.1)"],
+    torch.optim.AdamW: ["torch.optim.AdamW(weights, 0.02, eps=0.01, weight_decay=0.1, amsgrad=True)"],
     torch.optim.RMSprop: ["torch.optim.RMSprop(weights, 0.01, eps=0.1, momentum=0.5, centered=True)"],
 }
 

@@ -99,6 +99,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01, eps=1e-3),
     "adam, decay": lambda parameters: torch.optim.Adam(parameters, lr=0.01, weight_decay=0.1, betas=(0.8, 0.99)),
+    "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.01, betas=(0.8, 0.6), weight_decay=0.1, amsgrad=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, eps=1e-2, weight_decay=0.1),
     "rmsprop, all": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, momentum=0.5, centered=True),

@@ -396,7 +396,6 @@ def test_a_function_that_has_taken_a_name_of_pytorch_is_the_one_that_counts() ->
     ("make", "told"),
     [
         (lambda it: torch.optim.SGD(it, lr=0.1, maximize=True), "`maximize` needs False, but is True"),
-        (lambda it: torch.optim.Adam(it, amsgrad=True), "`amsgrad` needs False, but is True"),
         (lambda it: torch.optim.Adadelta(it, weight_decay=0.1), "`weight_decay` needs 0, but is 0.1"),
         (lambda it: torch.optim.Adagrad(it, lr_decay=0.1), "`lr_decay` needs 0, but is 0.1"),
         (lambda it: torch.optim.NAdam(it, weight_decay=0.1), "`weight_decay` needs `decoupled_weight_decay=True` beside it"),

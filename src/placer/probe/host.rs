@@ -18,7 +18,8 @@ const MOST_UPDATED: f64 = 131_072.0;
 pub(super) fn host_gb_s(blocks: &Blocks, runtime: &Arc<dyn Runtime>) -> f64 {
     let optimizer = &blocks.objective.optimizer;
     let rule = optimizer.rule();
-    let (kernel, constants) = (rule.kernel(), rule.constants());
+    let Some(kernel) = rule.kernel() else { return HostSpec::default().copy_gb_s };
+    let constants = rule.constants();
     let update = kernel.fast.unwrap_or(kernel.twin);
     let n_states = rule.state_names().len();
     let scalars = Scalars { hyper: optimizer.hyper(1e-3, 1), ..Scalars::default() };

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::kernels::rounding::single;
 use crate::kernels::{Call, clip, ema};
 use crate::model::{CLIP_CONTROL, PENALTIES};
-use crate::optimizers::{Clipping, Optimizer, UpdateRule};
-use crate::plan::{Plan, Role, Scalars};
+use crate::optimizers::{Clipping, Optimizer, UpdateRule, WholeTensor};
+use crate::plan::{PlacedTensor, Plan, Role, Scalars};
 use crate::runtime::threads;
 use manyhands_engine::adapters::Request;
 
-use super::State;
+use super::{State, TrainingState};
 use crate::scheduler::rig::Rig;
 use crate::scheduler::shards::Answer;
 use crate::scheduler::timeline::Activity;
@@ -35,10 +35,13 @@ impl State {
         // Then the adapters get the averages below.
         let is_overwritten = optimizer.overwrites(scalars);
         let mut now_ms = rig.runtime.now_ms();
-        for (segment, updated) in rig.plan().updated() {
+        for (segment, updated) in rig.plan().updated.clone() {
             let first =
                 self.layout.trainable().iter().find(|it| it.segment == segment && it.range().start == updated.start);
             let rule = first.map_or(optimizer.rule(), |placed| optimizer.rule_of(&placed.name));
+            if rule.kernel().is_none() {
+                self.update_tensors(rig, &optimizer, (segment, updated.clone()), control[0], scalars);
+            }
             for start in updated.clone().step_by(PART) {
                 let range = start..(start + PART).min(updated.end);
                 self.update_part(rig, rule, (segment as usize, range.clone()), &control, scalars);
@@ -87,15 +90,9 @@ impl State {
     fn clip_variables(&mut self, optimizer: &Optimizer) {
         let Some(clipping) = optimizer.clipping() else { return };
         let mut variables: Vec<&mut [f32]> = Vec::new();
-        for (segment, mut rest) in (0..).zip(self.gradients.iter_mut().map(Vec::as_mut_slice)) {
-            let mut from = 0;
-            for placed in self.layout.trainable().iter().filter(|placed| placed.segment == segment) {
-                let range = placed.range();
-                let (_, behind) = rest.split_at_mut(range.start - from);
-                let (variable, behind) = behind.split_at_mut(range.len());
-                (rest, from) = (behind, range.end);
-                variables.push(variable);
-            }
+        for (segment, values) in (0..).zip(&mut self.gradients) {
+            let placed = self.layout.trainable().iter().filter(|placed| placed.segment == segment);
+            variables.extend(split(placed, values));
         }
         threads::for_each(variables, |gradient| match clipping {
             Clipping::Value(limit) => clip::bound(gradient, limit),
@@ -107,6 +104,43 @@ impl State {
         });
     }
 
+    /// Updates the parameters of a stretch by the rules that need whole tensors.
+    fn update_tensors(
+        &mut self,
+        rig: &Rig,
+        optimizer: &Optimizer,
+        (segment, range): (u32, Range<usize>),
+        scale: f32,
+        scalars: &Scalars,
+    ) {
+        let is_within = |placed: &&PlacedTensor| placed.segment == segment && range.contains(&placed.range().start);
+        let all: Vec<&PlacedTensor> = self.layout.trainable().iter().filter(is_within).collect();
+        let placed = || all.iter().copied();
+        let segment = segment as usize;
+        if scale.to_bits() != 1.0_f32.to_bits() {
+            self.gradients[segment][range.clone()].iter_mut().for_each(|value| *value *= scale);
+        }
+        // Those of averages stand behind them.
+        let numbers = &scalars.hyper[..1 + optimizer.rule().step_numbers(1).len()];
+        let n_states = optimizer.rule().state_names().len();
+        let TrainingState { weights, optimizer: kinds } = Self::training_mut(&mut self.training);
+        let mut states: Vec<Vec<&mut [f32]>> = all.iter().map(|_| Vec::new()).collect();
+        for kind in kinds.iter_mut().take(n_states) {
+            states.iter_mut().zip(split(placed(), &mut kind[segment])).for_each(|(states, state)| states.push(state));
+        }
+        let parameters = split(placed(), &mut weights.parameters[segment]).zip(states);
+        let tensors = all.iter().zip(parameters).map(|(placed, (parameter, states))| WholeTensor {
+            name: &placed.name,
+            shape: &placed.shape,
+            gradient: &self.gradients[segment][placed.range()],
+            parameter,
+            states,
+            numbers,
+        });
+        threads::for_each(tensors.collect(), |tensor| optimizer.rule_of(tensor.name).update_tensor(tensor));
+        charge(rig, range.len() * (1 + 2 + 2 * n_states));
+    }
+
     fn update_part(
         &mut self,
         rig: &Rig,
@@ -115,7 +149,8 @@ impl State {
         control: &[f32],
         scalars: &Scalars,
     ) {
-        let (kernel, constants) = (rule.kernel(), rule.constants());
+        let Some(kernel) = rule.kernel() else { return };
+        let constants = rule.constants();
         let update = kernel.fast.unwrap_or(kernel.twin);
         let training = Self::training_mut(&mut self.training);
         let parameters = &mut training.weights.parameters[segment][range.clone()];
@@ -155,6 +190,21 @@ impl State {
         });
         charge(rig, 3 * range.len());
     }
+}
+
+/// The values of parameters in their segment, in the order of the layout.
+fn split<'a>(
+    placed: impl Iterator<Item = &'a PlacedTensor>,
+    segment: &mut [f32],
+) -> impl Iterator<Item = &mut [f32]> {
+    let (mut rest, mut from) = (segment, 0);
+    placed.map(move |placed| {
+        let range = placed.range();
+        let (_, behind) = std::mem::take(&mut rest).split_at_mut(range.start - from);
+        let (values, behind) = behind.split_at_mut(range.len());
+        (rest, from) = (behind, range.end);
+        values
+    })
 }
 
 /// Charges the runtime for values that are read or written.
