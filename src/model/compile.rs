@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::kernels::{batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;
 use crate::losses::Loss;
-use crate::optimizers::{Clipping, Optimizer, UpdateRule};
+use crate::optimizers::{Clipping, Optimizer, PlacedRule};
 use crate::plan::{
     Grid, Layout, Length, Moving, Node, Pass, Penalty, PlacedTensor, Plan, Precision, Recorder, Role, View, Word,
     length_word, vectors_word,
@@ -184,16 +184,15 @@ fn record_clip_value(rec: &mut Recorder<'_>, segment: u32, len: u64, value: f32)
     rec.dispatch(&clip::VALUES, record, [], [gradient], Grid::Elements(len));
 }
 
-/// The parts of a stretch that one rule updates: weight decay may leave parameters out.
-fn by_rule<'a>(layout: &Layout, optimizer: &'a Optimizer, stretch: &Stretch) -> Vec<(Stretch, &'a dyn UpdateRule)> {
+/// The parts of a stretch that one rule updates: groups have rules of their own, and weight decay may leave parameters out.
+fn by_rule<'a>(layout: &Layout, optimizer: &'a Optimizer, stretch: &Stretch) -> Vec<(Stretch, PlacedRule<'a>)> {
     let Stretch { segment, offset, len } = *stretch;
     let end = offset + len;
     let is_held = |placed: &&PlacedTensor| placed.segment == segment && (offset..end).contains(&placed.offset);
-    let mut parts: Vec<(Stretch, &dyn UpdateRule)> = Vec::new();
-    let mut decays = None;
+    let mut parts: Vec<(Stretch, PlacedRule<'_>)> = Vec::new();
+    let mut last: Option<&str> = None;
     for placed in layout.trainable().iter().filter(is_held) {
-        let before = decays.replace(optimizer.decays(&placed.name));
-        if before != decays {
+        if !last.replace(&placed.name).is_some_and(|last| optimizer.updates_alike(last, &placed.name)) {
             if let Some((last, _)) = parts.last_mut() {
                 last.len = placed.offset - last.offset;
             }
@@ -204,7 +203,8 @@ fn by_rule<'a>(layout: &Layout, optimizer: &'a Optimizer, stretch: &Stretch) -> 
     parts
 }
 
-fn record_part(rec: &mut Recorder<'_>, rule: &dyn UpdateRule, part: &Stretch, control: View) {
+fn record_part(rec: &mut Recorder<'_>, placed: PlacedRule<'_>, part: &Stretch, control: View) {
+    let rule = placed.rule;
     let Some(kernel) = rule.kernel() else { return };
     let Stretch { segment, offset, len } = *part;
     let whole = rec.layout().segments[segment as usize];
@@ -216,7 +216,7 @@ fn record_part(rec: &mut Recorder<'_>, rule: &dyn UpdateRule, part: &Stretch, co
     }
     let grid = Grid::Elements(vectors_word(gradient.len));
     let len = u32::try_from(len).unwrap_or(u32::MAX);
-    let dispatch = rec.dispatch(kernel, rule.params(len), [gradient, control], outputs, grid);
+    let dispatch = rec.dispatch(kernel, placed.params(len), [gradient, control], outputs, grid);
     dispatch.constants = rule.constants();
 }
 

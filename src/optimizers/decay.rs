@@ -11,7 +11,8 @@ use super::table::{KINDS, OPTIMIZERS};
 use crate::kind::{Named, Settings};
 use crate::reading::ReadError;
 
-const NAME: &str = "exclude_from_weight_decay";
+/// Name of the setting.
+pub(super) const NAME: &str = "exclude_from_weight_decay";
 
 /// Parameters without weight decay, and the optimizer's rule as it is for them.
 #[derive(Clone)]
@@ -26,6 +27,12 @@ pub(super) struct DecayExclusion {
 struct WrittenDecay<'a> {
     /// Parameters without weight decay: names such as `dense/bias`, or their last parts, such as `bias`.
     exclude_from_weight_decay: &'a [String],
+}
+
+/// Whether names or last parts of names, such as `bias`, name a parameter.
+pub(super) fn names_parameter(names: &[String], parameter: &str) -> bool {
+    let last = parameter.rsplit('/').next().unwrap_or(parameter);
+    names.iter().any(|name| name == parameter || name == last)
 }
 
 /// Settings that are a decay.
@@ -68,8 +75,7 @@ impl DecayExclusion {
 
     /// Whether the parameter of a name is one of them.
     pub(super) fn holds(&self, parameter: &str) -> bool {
-        let last = parameter.rsplit('/').next().unwrap_or(parameter);
-        self.names.iter().any(|name| name == parameter || name == last)
+        names_parameter(&self.names, parameter)
     }
 
     /// The rule for these parameters.

@@ -6,7 +6,7 @@
 
 // Files: one for each optimizer: settings, their ranges, kernel. `table.rs`: `OPTIMIZERS`, the one table; `rule.rs`: the trait,
 // and the macro that implements it for the crate's own; `tensor.rs`: a parameter for rules of whole tensors; `clipping.rs`, `decay.rs`,
-// `ema.rs`: settings that every optimizer can have; `schedule.rs`: learning-rate schedules.
+// `ema.rs`, `groups.rs`: settings that every optimizer can have; `schedule.rs`: learning-rate schedules.
 
 mod adadelta;
 mod adafactor;
@@ -17,6 +17,7 @@ mod clipping;
 mod decay;
 mod ema;
 mod ftrl;
+mod groups;
 mod lion;
 mod muon;
 mod nadam;
@@ -48,6 +49,7 @@ pub use clipping::Clipping;
 use decay::DecayExclusion;
 pub use ema::Ema;
 pub use ftrl::Ftrl;
+use groups::ParameterGroup;
 pub use lion::Lion;
 pub use muon::Muon;
 pub use nadam::Nadam;
@@ -79,18 +81,52 @@ pub struct Optimizer {
     clipping: Option<Clipping>,
     ema: Option<Ema>,
     exclusion: Option<DecayExclusion>,
+    groups: Vec<ParameterGroup>,
+}
+
+/// The rule of a parameter, and the place of its numbers among those of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedRule<'a> {
+    /// The rule.
+    pub rule: &'a dyn UpdateRule,
+    first: usize,
+}
+
+impl PlacedRule<'_> {
+    /// Params of the update of `len` elements.
+    pub fn params(&self, len: u32) -> Vec<Word> {
+        let first = u32::try_from(self.first).unwrap_or(u32::MAX);
+        let placed = |word: Word| if let Word::Hyper(number) = word { Word::Hyper(first + number) } else { word };
+        self.rule.params(len).into_iter().map(placed).collect()
+    }
+
+    /// The learning rate of a step, and behind it the numbers of the rule.
+    pub fn numbers<'s>(&self, scalars: &'s Scalars) -> &'s [f32] {
+        &scalars.hyper[self.first..=self.first + self.rule.step_numbers(1).len()]
+    }
 }
 
 /// The optimizers of the table.
 #[cfg(feature = "schema")]
 fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    let shared = [Clipping::described(generator), Ema::described(generator), DecayExclusion::described(generator)];
+    let shared = [
+        Clipping::described(generator),
+        Ema::described(generator),
+        DecayExclusion::described(generator),
+        ParameterGroup::described(generator),
+    ];
     manyhands_engine::described::kinds(generator, table::DESCRIBED, &shared)
 }
 
 impl<R: UpdateRule + 'static> From<R> for Optimizer {
     fn from(rule: R) -> Self {
-        Self { rule: SharedOrStatic::Shared(Arc::new(rule)), clipping: None, ema: None, exclusion: None }
+        Self {
+            rule: SharedOrStatic::Shared(Arc::new(rule)),
+            clipping: None,
+            ema: None,
+            exclusion: None,
+            groups: Vec::new(),
+        }
     }
 }
 
@@ -113,8 +149,16 @@ impl Optimizer {
         let clipping = Clipping::take(&mut named.settings)?;
         let ema = Ema::take(&mut named.settings)?;
         let exclusion = DecayExclusion::take(&mut named, own)?;
+        let groups = ParameterGroup::take(&mut named, own)?;
+        if exclusion.is_some() && !groups.is_empty() {
+            return Err(
+                "needs `exclude_from_weight_decay` or `groups`, but has both: give groups a `weight_decay` of 0"
+                    .to_owned()
+                    .into(),
+            );
+        }
         let rule = SharedOrStatic::Shared(named.make(own, OPTIMIZERS, table::KINDS)?);
-        Ok(Self { rule, clipping, ema, exclusion })
+        Ok(Self { rule, clipping, ema, exclusion, groups })
     }
 
     /// Scales the gradient of each parameter down to this norm where it is above it, as `clipnorm` of Keras.
@@ -189,9 +233,23 @@ impl Optimizer {
     }
 
     /// The rule for the parameter of this name.
-    pub(crate) fn rule_of(&self, parameter: &str) -> &dyn UpdateRule {
+    pub(crate) fn rule_of(&self, parameter: &str) -> PlacedRule<'_> {
         let excluded = self.exclusion.as_ref().filter(|exclusion| exclusion.holds(parameter));
-        excluded.map_or(&*self.rule, DecayExclusion::rule)
+        let whole = excluded.map_or(&*self.rule, DecayExclusion::rule);
+        // Behind the numbers of the rule and the average.
+        let mut first = 1 + whole.step_numbers(1).len() + self.ema.map_or(0, |ema| ema.step_numbers(1).len());
+        for group in &self.groups {
+            if group.holds(parameter) {
+                return PlacedRule { rule: group.rule(), first };
+            }
+            first += group.numbers(0.0, 1).count();
+        }
+        PlacedRule { rule: whole, first: 0 }
+    }
+
+    /// Whether one rule updates both parameters.
+    pub(crate) fn updates_alike(&self, one: &str, other: &str) -> bool {
+        self.decays(one) == self.decays(other) && self.rule_of(one).first == self.rule_of(other).first
     }
 
     /// Whether the host alone can update, also for one adapter: rules of whole tensors have no kernel.
@@ -236,6 +294,7 @@ impl Optimizer {
         let problem = self.rule.ranges().into_iter().find_map(|(name, value, range)| range.problem(name, value));
         let problem = problem.or_else(|| self.clipping.and_then(Clipping::problem));
         let problem = problem.or_else(|| self.ema.and_then(Ema::problem));
+        let problem = problem.or_else(|| self.groups.iter().find_map(ParameterGroup::problem));
         problem.map_or(Ok(()), |Problem { problem, help }| {
             Err(Error::setting(format!("optimizer `{}`", self.name()), problem, help))
         })
@@ -245,12 +304,14 @@ impl Optimizer {
     #[doc(hidden)]
     pub fn hyper(&self, learning_rate: f32, step: u64) -> Vec<f32> {
         let of_ema = self.ema.into_iter().flat_map(|ema| ema.step_numbers(step));
-        std::iter::once(learning_rate).chain(self.rule.step_numbers(step)).chain(of_ema).collect()
+        let of_groups = self.groups.iter().flat_map(|group| group.numbers(learning_rate, step));
+        std::iter::once(learning_rate).chain(self.rule.step_numbers(step)).chain(of_ema).chain(of_groups).collect()
     }
 
     /// Whether the weights take over their average in a step of these numbers.
     pub(crate) fn overwrites(&self, scalars: &Scalars) -> bool {
-        self.ema.is_some() && scalars.hyper.last() == Some(&1.0)
+        // The second number of the average.
+        self.ema.is_some() && scalars.hyper.get(2 + self.rule.step_numbers(1).len()) == Some(&1.0)
     }
 
     fn named(&self) -> Named {
@@ -258,6 +319,9 @@ impl Optimizer {
         self.clipping.into_iter().for_each(|clipping| settings.append(clipping.settings()));
         self.ema.into_iter().for_each(|ema| settings.append(ema.settings()));
         self.exclusion.iter().for_each(|exclusion| settings.append(exclusion.settings()));
+        if !self.groups.is_empty() {
+            settings.append(ParameterGroup::settings(&self.groups));
+        }
         Named { kind: self.name().into(), settings }
     }
 }

@@ -186,7 +186,9 @@ impl<'a> Builder<'a> {
         if stages.len() > 1 {
             self.processes.refuse("placement in stages", "leave out the placement, or start one process")?;
         }
-        if let Some(rule) = objective.map(|objective| objective.optimizer.rule()).filter(|rule| !rule.is_same_everywhere()) {
+        if let Some(rule) =
+            objective.map(|objective| objective.optimizer.rule()).filter(|rule| !rule.is_same_everywhere())
+        {
             let who = format!("optimizer `{}`, whose products of matrices round by the machine,", rule.kind());
             self.processes.refuse(&who, "start one process, or take another optimizer")?;
         }

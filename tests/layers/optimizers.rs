@@ -274,7 +274,8 @@ fn updates_in_the_form_of_pytorch_are_its_formulas() {
 /// So does a rule of whole tensors, which the host updates.
 #[test]
 fn amsgrad_in_the_form_of_pytorch_is_its_formula() {
-    let settings = r#"{"type": "Adam", "beta_2": 0.5, "epsilon": 0.1, "outer_epsilon": true, "l2_decay": 0.1, "amsgrad": true}"#;
+    let settings =
+        r#"{"type": "Adam", "beta_2": 0.5, "epsilon": 0.1, "outer_epsilon": true, "l2_decay": 0.1, "amsgrad": true}"#;
     let optimizer: Optimizer = serde_json::from_str(settings).unwrap();
     assert_eq!(optimizer.state_names(), ["momentum", "velocity", "velocity_hat"]);
     let mut parameter = [0.5_f32, -2.0];

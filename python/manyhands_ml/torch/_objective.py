@@ -171,6 +171,12 @@ OPTIMIZERS: dict[type, OptimizerRow] = {
     ),
 }
 
+#: A learning rate in place of 0, by which momentum is scaled: too small to move a weight.
+LEAST_RATE = 1e-20
+
+#: Settings that groups of parameters can't have of their own.
+_SAME = ("dampening", "initial_accumulator_value", "amsgrad", "centered", "decoupled_weight_decay")
+
 #: Settings of a group that are no part of the update, and why.
 FREE: dict[str, str] = {
     "lr": "read before each epoch",
@@ -200,8 +206,8 @@ class Objective:
     #: Weight of each class in the loss.
     class_weights: NDArray[np.float32] | None = None
     row: OptimizerRow | None = None
-    #: Parameters without weight decay, by identity.
-    undecayed: list[int] = field(default_factory=list)
+    #: Settings of groups of parameters that differ from the others', and the parameters by identity.
+    groups: list[tuple[Settings, list[int]]] = field(default_factory=list)
     #: Does PyTorch compute the loss, on the outputs?
     by_torch: bool = False
 
@@ -291,22 +297,18 @@ def _optimizer(
         problems.append(f"optimizer: `{kind}` is not supported; known are {known}")
         return {"type": "SGD"}
     objective.row = row
-    first = max(optimizer.param_groups, key=lambda group: group.get("weight_decay") or 0)
     for group in optimizer.param_groups:
-        other = [name for name in ("lr", *row.read, *row.need) if group.get(name) != first.get(name)]
-        if other == ["weight_decay"] and not group["weight_decay"]:
-            objective.undecayed += [id(parameter) for parameter in group["params"]]
-        elif other:
-            what = "0 or the same" if other[0] == "weight_decay" else "the same"
-            problems.append(f"optimizer `{kind}`: `{other[0]}` needs to be {what} for all groups of parameters")
-    if isinstance(optimizer, torch.optim.NAdam) and first["weight_decay"] and not first["decoupled_weight_decay"]:
-        problems.append(f"optimizer `{kind}`: `weight_decay` needs `decoupled_weight_decay=True` beside it")
-    for name, needed in row.need.items():
-        if first.get(name, needed) != needed:
-            problems.append(f"optimizer `{kind}`: `{name}` needs {needed}, but is {first[name]}")
-    for name in optimizer.defaults:
-        if name not in (*row.read, *row.need, *FREE) and first[name] not in (None, False, 0):
-            problems.append(f"optimizer `{kind}`: `{name}` is not supported, but is {first[name]}")
+        told = [
+            *(f"`{name}` needs {needed}, but is {group[name]}" for name, needed in row.need.items() if group.get(name, needed) != needed),
+            *(
+                f"`{name}` is not supported, but is {group[name]}"
+                for name in optimizer.defaults
+                if name not in (*row.read, *row.need, *FREE) and group[name] not in (None, False, 0)
+            ),
+        ]
+        if isinstance(optimizer, torch.optim.NAdam) and group["weight_decay"] and not group["decoupled_weight_decay"]:
+            told.append("`weight_decay` needs `decoupled_weight_decay=True` beside it")
+        problems += [problem for text in told if (problem := f"optimizer `{kind}`: {text}") not in problems]
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         problems.append(f"optimizer `{kind}`: has a hook of its steps, which would not run; remove it")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -314,4 +316,39 @@ def _optimizer(
     if missing:
         listed = ", ".join(f"`{name}`" for name in missing[:3])
         problems.append(f"optimizer `{kind}`: needs to have {listed}; set `requires_grad` to False for what is not to be trained")
-    return row.make(first)
+    return _grouped(objective, optimizer, row, problems)
+
+
+def base_group(optimizer: Any) -> Settings:
+    """The group of parameters whose learning rate is the engine's: that with the largest, so that factors are at most 1."""
+    group: Settings = max(optimizer.param_groups, key=lambda group: float(group["lr"]))
+    return group
+
+
+def rate_factor(optimizer: Any, group: Settings) -> float:
+    """A group's learning rate as a part of the engine's. Schedulers that keep the ratio change the last bits, which would make another engine."""
+    rates = [max(float(it["lr"]), LEAST_RATE) for it in (group, base_group(optimizer))]
+    return float(f"{rates[0] / rates[1]:.7g}")
+
+
+def _grouped(objective: Objective, optimizer: Any, row: OptimizerRow, problems: list[str]) -> Settings:
+    """The settings of the base group, and what others have in their place."""
+    groups, base = optimizer.param_groups, base_group(optimizer)
+    same = [*_SAME, *(["momentum"] if any(group.get("dampening") for group in groups) else [])]
+    for name in same:
+        if any(group.get(name) != base.get(name) for group in groups):
+            problems.append(f"optimizer `{type(optimizer).__name__}`: `{name}` needs to be the same for all groups of parameters")
+    made = [row.make(group) for group in groups]
+    if len({settings["type"] for settings in made}) > 1:
+        # Adam without decay is AdamW with a decay of 0.
+        made = [{"weight_decay": 0.0, **settings, "type": "AdamW"} for settings in made]
+        for settings in made:
+            settings.pop("l2_decay", None)
+    whole = made[next(idx for idx, group in enumerate(groups) if group is base)]
+    for group, settings in zip(groups, made):
+        own = {name: value for name, value in settings.items() if value != whole[name]}
+        if (factor := rate_factor(optimizer, group)) != 1.0:
+            own["learning_rate_factor"] = factor
+        if own:
+            objective.groups.append((own, [id(parameter) for parameter in group["params"]]))
+    return whole

@@ -19,16 +19,14 @@ from .._objects import TELL_MS, Means
 from .._rig import Placement, Rig, Split
 from .._rows import Feeds, rows_of
 from ..errors import DataError, MismatchError, NonFiniteError, SettingError, explained, raise_problems
-from ._graph import Floats, Graph, Tensor, Weight, shape_here
-from ._objective import Objective, convert
+from ._graph import Floats, Graph, Settings, Tensor, Weight, shape_here
+from ._objective import LEAST_RATE, Objective, base_group, convert, rate_factor
 from ._trace import in_modes, trace, training_modes
 
 #: Largest difference to PyTorch, relative where numbers are above 1.
 _TOLERANCE = 1e-4
 #: Rows of the example that is traced, and of the batch that goes through both.
 _EXAMPLE_ROWS, _CHECKED_ROWS = 5, 32
-#: A learning rate in place of 0, by which momentum is scaled: too small to move a weight.
-_LEAST_RATE = 1e-20
 
 
 class Trainer:
@@ -284,6 +282,11 @@ class Trainer:
         return engine
 
 
+def _unused(group: Settings) -> dict[str, bool]:
+    """State that PyTorch does not keep with these settings."""
+    return {"momentum_buffer": not group.get("momentum"), "grad_avg": not group.get("centered"), "max_exp_avg_sq": not group.get("amsgrad")}
+
+
 class _Engine:
     """The native trainer of a module, and the two-way traffic of weights and optimizer state."""
 
@@ -309,7 +312,7 @@ class _Engine:
         self.objective: Objective = objective
         if graph.outputs:
             self._end(problems)
-        self._exclude(problems)
+        self._group(problems)
         raise_problems(f"module `{type(module).__name__}`", problems + more, "PyTorch")
         objective.settings.update(settings)
         self.rate = 0.0
@@ -343,17 +346,20 @@ class _Engine:
         if output.name in [tensor.name for tensor in self.graph.inputs]:
             problems.append("forward: needs to compute something of its inputs")
 
-    def _exclude(self, problems: list[str]) -> None:
-        """Tells the engine of weights without decay."""
-        undecayed = self.objective.undecayed
-        free = {name: [id(tensor) in undecayed for tensor in weight.tensors] for name, weight in self.graph.weights.items()}
-        problems += [
-            f"weight `{name}`: holds a parameter with weight decay and one without, which is not supported"
-            for name, parts in free.items()
-            if any(parts) and not all(parts)
-        ]
-        if excluded := [name for name, parts in free.items() if any(parts)]:
-            self.objective.settings["optimizer"]["exclude_from_weight_decay"] = excluded
+    def _group(self, problems: list[str]) -> None:
+        """Tells the engine of weights in groups with settings of their own."""
+        groups = []
+        for own, held in self.objective.groups:
+            parts = {name: [id(tensor) in held for tensor in weight.tensors] for name, weight in self.graph.weights.items()}
+            problems += [
+                f"weight `{name}`: holds parameters of two groups with other settings, which is not supported"
+                for name, of in parts.items()
+                if any(of) and not all(of)
+            ]
+            if names := [name for name, of in parts.items() if all(of)]:
+                groups.append({"parameters": names, **own})
+        if groups:
+            self.objective.settings["optimizer"]["groups"] = groups
 
     def open(self, rig: Rig, steps: int) -> None:
         """Makes the native trainer, which goes on after so many steps."""
@@ -468,8 +474,8 @@ class _Engine:
 
     def take_rate(self) -> None:
         """The learning rate of the optimizer. PyTorch's momentum does not contain it, and the engine's does: it is scaled."""
-        rate = float(self._optimizer.param_groups[0]["lr"])
-        before, self.rate = self.rate, max(rate, _LEAST_RATE)
+        rate = float(base_group(self._optimizer)["lr"])
+        before, self.rate = self.rate, max(rate, LEAST_RATE)
         if before and before != self.rate and self._scaled():
             _, state = self.native.state()
             kinds = tuple(f"{kind}/" for kind in self._scaled())
@@ -527,16 +533,24 @@ class _Engine:
         """Factor from PyTorch's state to the engine's, which contains the learning rate where it is a momentum."""
         sign = self.objective.row.state[name.split("/")[0]][1] if self.objective.row else None
         if not self.rate:
-            self.rate = max(float(self._optimizer.param_groups[0]["lr"]), _LEAST_RATE)
-        return np.float32(1.0 if sign is None else sign * self.rate)
+            self.rate = max(float(base_group(self._optimizer)["lr"]), LEAST_RATE)
+        if sign is None:
+            return np.float32(1.0)
+        group = self._group_of(self.graph.weights[name.split("/", 1)[1]].tensors[0])
+        return np.float32(sign * self.rate * rate_factor(self._optimizer, group))
+
+    def _group_of(self, tensor: torch.Tensor) -> Settings:
+        """The optimizer's group of a parameter."""
+        groups: list[Settings] = self._optimizer.param_groups
+        return next(group for group in groups if any(it is tensor for it in group["params"]))
 
     def _write_state(self, state: dict[str, Floats]) -> None:
-        row, group = self.objective.row, self._optimizer.param_groups[0]
+        row = self.objective.row
         if row is None:
             return
-        after = row.after(group, self._steps)
-        unused = {"momentum_buffer": not group.get("momentum"), "grad_avg": not group.get("centered"), "max_exp_avg_sq": not group.get("amsgrad")}
         for name, weight in self._trained():
+            group = self._group_of(weight.tensors[0])
+            after, unused = row.after(group, self._steps), _unused(group)
             for kind, (key, _) in row.state.items():
                 if unused.get(key):
                     continue

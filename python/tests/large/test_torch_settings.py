@@ -399,12 +399,12 @@ def test_a_function_that_has_taken_a_name_of_pytorch_is_the_one_that_counts() ->
         (lambda it: torch.optim.Adadelta(it, weight_decay=0.1), "`weight_decay` needs 0, but is 0.1"),
         (lambda it: torch.optim.Adagrad(it, lr_decay=0.1), "`lr_decay` needs 0, but is 0.1"),
         (lambda it: torch.optim.NAdam(it, weight_decay=0.1), "`weight_decay` needs `decoupled_weight_decay=True` beside it"),
+        (lambda it: torch.optim.Adam([{"params": it[:2]}, {"params": it[2:], "amsgrad": True}]), "`amsgrad` needs to be the same"),
         (
-            lambda it: torch.optim.AdamW([{"params": it[:2], "weight_decay": 0.2}, {"params": it[2:]}]),
-            "`weight_decay` needs to be 0 or the same for all groups",
+            lambda it: torch.optim.SGD([{"params": it[:2]}, {"params": it[2:], "momentum": 0.2}], lr=0.1, momentum=0.9, dampening=0.1),
+            "`momentum` needs to be the same for all groups",
         ),
-        (lambda it: torch.optim.SGD([{"params": it[:2]}, {"params": it[2:], "lr": 0.2}], lr=0.1), "`lr` needs to be the same"),
-        (lambda it: torch.optim.SGD([{"params": it[:2]}, {"params": it[2:], "momentum": 0.2}], lr=0.1), "`momentum` needs to be the same"),
+        (lambda it: torch.optim.SGD([{"params": it[:2]}, {"params": it[2:], "maximize": True}], lr=0.1), "`maximize` needs False"),
     ],
 )
 def test_settings_of_optimizers_are_refused_by_name(make: Any, told: str) -> None:
@@ -426,6 +426,10 @@ def test_settings_of_optimizers_are_refused_by_name(make: Any, told: str) -> Non
         lambda it: torch.optim.SGD([{"params": it[::2]}, {"params": it[1::2], "weight_decay": 0.0}], lr=0.1, weight_decay=0.9),
         lambda it: torch.optim.RMSprop(it, lr=torch.tensor(0.01), differentiable=False, foreach=False),
         lambda it: torch.optim.SGD([{"params": it[:2]}, {"params": it[2:]}], lr=0.1, weight_decay=0.2, nesterov=True, momentum=0.5),
+        lambda it: torch.optim.SGD([{"params": it[:2]}, {"params": it[2:], "lr": 0.3, "momentum": 0.2}], lr=0.1, momentum=0.9),
+        lambda it: torch.optim.AdamW([{"params": it[:2], "weight_decay": 0.0, "lr": 0.0}, {"params": it[2:], "eps": 1e-2}], lr=0.01),
+        lambda it: torch.optim.Adam([{"params": it[:1], "betas": (0.5, 0.9)}, {"params": it[1:]}], lr=0.01, weight_decay=0.9),
+        lambda it: torch.optim.AdamW([{"params": it[:2], "weight_decay": 0.2}, {"params": it[2:], "lr": 0.1}], lr=0.01),
     ],
 )
 def test_other_ways_of_the_same_update_give_the_same(make: Any) -> None:

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::kernels::rounding::single;
 use crate::kernels::{Call, clip, ema};
 use crate::model::{CLIP_CONTROL, PENALTIES};
-use crate::optimizers::{Clipping, Optimizer, UpdateRule, WholeTensor};
+use crate::optimizers::{Clipping, Optimizer, PlacedRule, WholeTensor};
 use crate::plan::{PlacedTensor, Plan, Role, Scalars};
 use crate::runtime::threads;
 use manyhands_engine::adapters::Request;
@@ -38,8 +38,8 @@ impl State {
         for (segment, updated) in rig.plan().updated.clone() {
             let first =
                 self.layout.trainable().iter().find(|it| it.segment == segment && it.range().start == updated.start);
-            let rule = first.map_or(optimizer.rule(), |placed| optimizer.rule_of(&placed.name));
-            if rule.kernel().is_none() {
+            let rule = optimizer.rule_of(first.map_or("", |placed| &placed.name));
+            if rule.rule.kernel().is_none() {
                 self.update_tensors(rig, &optimizer, (segment, updated.clone()), control[0], scalars);
             }
             for start in updated.clone().step_by(PART) {
@@ -120,8 +120,6 @@ impl State {
         if scale.to_bits() != 1.0_f32.to_bits() {
             self.gradients[segment][range.clone()].iter_mut().for_each(|value| *value *= scale);
         }
-        // Those of averages stand behind them.
-        let numbers = &scalars.hyper[..1 + optimizer.rule().step_numbers(1).len()];
         let n_states = optimizer.rule().state_names().len();
         let TrainingState { weights, optimizer: kinds } = Self::training_mut(&mut self.training);
         let mut states: Vec<Vec<&mut [f32]>> = all.iter().map(|_| Vec::new()).collect();
@@ -135,20 +133,21 @@ impl State {
             gradient: &self.gradients[segment][placed.range()],
             parameter,
             states,
-            numbers,
+            numbers: optimizer.rule_of(&placed.name).numbers(scalars),
         });
-        threads::for_each(tensors.collect(), |tensor| optimizer.rule_of(tensor.name).update_tensor(tensor));
+        threads::for_each(tensors.collect(), |tensor| optimizer.rule_of(tensor.name).rule.update_tensor(tensor));
         charge(rig, range.len() * (1 + 2 + 2 * n_states));
     }
 
     fn update_part(
         &mut self,
         rig: &Rig,
-        rule: &dyn UpdateRule,
+        placed: PlacedRule<'_>,
         (segment, range): (usize, Range<usize>),
         control: &[f32],
         scalars: &Scalars,
     ) {
+        let rule = placed.rule;
         let Some(kernel) = rule.kernel() else { return };
         let constants = rule.constants();
         let update = kernel.fast.unwrap_or(kernel.twin);
@@ -160,7 +159,7 @@ impl State {
         threads::for_each(chunks, |(gradient, mut outputs)| {
             #[allow(clippy::cast_possible_truncation, reason = "a chunk is far below 2^32 elements")]
             let len = gradient.len() as u32;
-            let words: Vec<u32> = rule.params(len).iter().map(|word| word.bits(scalars)).collect();
+            let words: Vec<u32> = placed.params(len).iter().map(|word| word.bits(scalars)).collect();
             let call = Call { params: &words, constants: &constants, inputs: &[gradient, control] };
             update(&call, &mut outputs);
         });
@@ -193,10 +192,7 @@ impl State {
 }
 
 /// The values of parameters in their segment, in the order of the layout.
-fn split<'a>(
-    placed: impl Iterator<Item = &'a PlacedTensor>,
-    segment: &mut [f32],
-) -> impl Iterator<Item = &mut [f32]> {
+fn split<'a>(placed: impl Iterator<Item = &'a PlacedTensor>, segment: &mut [f32]) -> impl Iterator<Item = &mut [f32]> {
     let (mut rest, mut from) = (segment, 0);
     placed.map(move |placed| {
         let range = placed.range();
