@@ -1110,6 +1110,9 @@ def optimizer_file():
         optimizer_case(file, f"sgd_momentum_{name}", "SGD", learning_rate=0.05, momentum=0.9, use_ema=True, **ema)
         optimizer_case(file, f"adam_decayed_clipped_{name}", "Adam", learning_rate=0.05, weight_decay=0.1, global_clipnorm=2.0,
                        use_ema=True, **ema)
+    for name, config in {"sgd_accumulated": {"momentum": 0.9}, "adam_accumulated": {"use_ema": True, "ema_momentum": 0.75}}.items():
+        optimizer_case(file, name, "SGD" if "sgd" in name else "Adam", learning_rate=0.05, gradient_accumulation_steps=2,
+                       weight_decay=0.1, global_clipnorm=2.0, **config)
     schedule = optimizers.schedules.CosineDecay(0.01, 3, warmup_target=0.1, warmup_steps=2)
     optimizer_case(file, "sgd_momentum_cosine", "SGD", learning_rate=schedule, momentum=0.9)
     return file

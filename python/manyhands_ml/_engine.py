@@ -99,7 +99,7 @@ class Engine:
     def _padded(self, name: str, values: Floats) -> Floats:
         """State as the engine has it: as many values as the weight, of which a mean of rows or columns takes the first."""
         size = int(np.prod(self._variables[name.split("/", 1)[1]].shape))
-        return np.pad(values.reshape(-1), (0, size - values.size))
+        return values if values.size == size else np.pad(values.reshape(-1), (0, size - values.size))
 
     def _changed(self, variables: dict[str, Any]) -> dict[str, Floats]:
         """Values of the variables that others have changed since they were last compared."""
@@ -206,11 +206,11 @@ class Engine:
     def tell_step(self) -> None:
         """Keras' optimizer counts the steps that have begun here."""
         if self._is_ahead and self.optimizer is not None:
-            self.optimizer.iterations.assign(self._step)
+            self.optimizer._iterations.assign(self._step)
             self._known_step = self._step
 
     def _keras_step(self) -> int:
-        return int(self.optimizer.iterations) if self.optimizer is not None else 0
+        return int(self.optimizer._iterations) if self.optimizer is not None else 0
 
     def _optimizer_state(self) -> dict[str, Any]:
         """Variables of Keras' optimizer by the engine's names: `momentum/dense/kernel`. They are built as `fit` of Keras does."""

@@ -118,11 +118,7 @@ METRICS: dict[str, MetricRow] = {
 #: Settings of Keras' optimizers that must have these values.
 _PLAIN = {
     "loss_scale_factor": None,
-    "gradient_accumulation_steps": None,
 }
-
-#: The same update by other settings.
-_WAYS_OUT = {"gradient_accumulation_steps": ": take batches of {0} times as many rows, and `make_parallel(..., micro_batches={0})`"}
 
 #: Settings of Keras' optimizers that change no result, and why.
 FREE = {"relative_step": "Adafactor takes the smaller of `learning_rate` and `1 / sqrt(step)` with both values"}
@@ -166,21 +162,24 @@ OPTIMIZERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 
 
-#: State of each variable that every optimizer can keep: the average of its values.
+#: State of each variable that every optimizer can keep: the average of its values, and sums of gradients.
 AVERAGE = {"average": "_model_variables_moving_average"}
+SUMS = {"gradient_accumulator": "_accumulated_gradients"}
 
 
 def state_attributes(optimizer: Any) -> dict[str, str]:
     """The attributes of a Keras optimizer that hold the state of each kind."""
-    return {**OPTIMIZERS[type(optimizer).__name__][1], **(AVERAGE if optimizer.use_ema else {})}
+    sums = SUMS if optimizer.gradient_accumulation_steps else {}
+    return {**OPTIMIZERS[type(optimizer).__name__][1], **sums, **(AVERAGE if optimizer.use_ema else {})}
 
 
 def tell_step(optimizer: Any, step: int) -> None:
     """Keras' optimizer is as after so many steps, but for the state of variables."""
-    optimizer.iterations.assign(step)
+    # Keras counts updates from it where several steps make one.
+    optimizer._iterations.assign(step)
     if type(optimizer).__name__ == "Nadam":
         # What Keras multiplies step by step.
-        steps = np.arange(1, step + 1, dtype=np.float64)
+        steps = np.arange(1, int(optimizer.iterations) + 1, dtype=np.float64)
         optimizer._u_product.assign(np.prod(optimizer.beta_1 * (1 - 0.5 * 0.96**steps)))
 
 
@@ -435,8 +434,7 @@ class _Reader:
         config = optimizer.get_config()
         for key, needed in _PLAIN.items():
             if config.get(key, needed) != needed:
-                way_out = _WAYS_OUT.get(key, "").format(config[key])
-                self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}{way_out}")
+                self.problems.append(f"optimizer `{kind}`: `{key}` needs {needed}, but is {config[key]}")
         for problem in of_optimizer(config, (*OPTIMIZERS[kind][0], *_PLAIN, *FREE)):
             self.problems.append(f"optimizer `{kind}`: {problem}")
         settings = {key: config[key] for key in OPTIMIZERS[kind][0]}
@@ -452,7 +450,7 @@ class _Reader:
             # By each variable, as Keras asks: `exclude_from_weight_decay` has lists of variables and patterns of names.
             excluded = [name for name, it in graph.variables().items() if not optimizer._use_weight_decay(it)]
             settings.update({"exclude_from_weight_decay": excluded} if excluded else {})
-        settings.update({key: config[key] for key in ("clipnorm", "clipvalue") if config.get(key) is not None})
+        settings.update({key: config[key] for key in ("clipnorm", "clipvalue", "gradient_accumulation_steps") if config.get(key) is not None})
         if config.get("use_ema"):
             keys = ("use_ema", "ema_momentum", "ema_overwrite_frequency")
             settings.update({key: config[key] for key in keys if config.get(key) is not None})

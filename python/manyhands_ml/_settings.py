@@ -26,7 +26,7 @@ CONFIG_FREE = ("backend", "is_flash_attention_enabled", "is_interactive_logging_
 
 #: Settings of each optimizer that are read beside those of its row.
 OF_OPTIMIZERS = (
-    *("name", "learning_rate", "weight_decay", "clipnorm", "clipvalue", "global_clipnorm"),
+    *("name", "learning_rate", "weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "gradient_accumulation_steps"),
     *("use_ema", "ema_momentum", "ema_overwrite_frequency"),
 )
 #: Settings of losses and metrics that are read beside those of their rows.

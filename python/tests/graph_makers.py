@@ -321,7 +321,7 @@ OPTIMIZERS: dict[str, tuple[float, tuple[str, ...]]] = {
 #: Settings that every optimizer has.
 OF_ALL = (
     "clipnorm=0.5", "clipvalue=0.05", "global_clipnorm=1.0", "weight_decay=0.05", "use_ema=True, ema_momentum=0.8",
-    "use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=2",
+    "use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=2", "gradient_accumulation_steps=2",
 )  # fmt: skip
 
 #: Learning rates that change, for a rate in their place.

@@ -137,6 +137,8 @@ OPTIMIZERS: list[Callable[[], Any]] = [
     lambda: keras.optimizers.Adadelta(1.0, use_ema=True),
     lambda: keras.optimizers.Ftrl(0.05, l2_regularization_strength=0.01),
     lambda: keras.optimizers.Adam(0.01, amsgrad=True, beta_2=0.6),
+    # Updates after steps 2, 4, …: those before steps 3 and 6 have begun on the other side.
+    lambda: keras.optimizers.Nadam(0.01, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.6),
     lambda: keras.optimizers.Adafactor(0.05, weight_decay=0.01),
     lambda: keras.optimizers.Muon(0.01, exclude_layers=["dense_2"]),
 ]

@@ -171,10 +171,6 @@ def _refused(model: Any, **compiled: Any) -> str:
 @pytest.mark.parametrize(
     ("compiled", "told"),
     [
-        (
-            {"optimizer": O.SGD(gradient_accumulation_steps=2)},
-            "`gradient_accumulation_steps` needs None, but is 2: take batches of 2 times",
-        ),
         ({"optimizer": O.LossScaleOptimizer(O.Adam())}, "give the optimizer within it, and `precision` to `make_parallel`"),
         ({"optimizer": O.SGD(loss_scale_factor=2.0)}, "`loss_scale_factor` needs None, but is 2.0"),
     ],

@@ -6,8 +6,9 @@
 
 // Files: one for each optimizer: settings, their ranges, kernel. `table.rs`: `OPTIMIZERS`, the one table; `rule.rs`: the trait,
 // and the macro that implements it for the crate's own; `tensor.rs`: a parameter for rules of whole tensors; `clipping.rs`, `decay.rs`,
-// `ema.rs`, `groups.rs`: settings that every optimizer can have; `schedule.rs`: learning-rate schedules.
+// `ema.rs`, `groups.rs`, `accumulation.rs`: settings that every optimizer can have; `schedule.rs`: learning-rate schedules.
 
+mod accumulation;
 mod adadelta;
 mod adafactor;
 mod adagrad;
@@ -40,6 +41,7 @@ use crate::plan::{Scalars, Word};
 use crate::reading::ReadError;
 
 pub use crate::kind::Settings;
+use accumulation::Accumulation;
 pub use adadelta::Adadelta;
 pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
@@ -82,6 +84,7 @@ pub struct Optimizer {
     ema: Option<Ema>,
     exclusion: Option<DecayExclusion>,
     groups: Vec<ParameterGroup>,
+    accumulation: Option<Accumulation>,
 }
 
 /// The rule of a parameter, and the place of its numbers among those of a step.
@@ -114,6 +117,7 @@ fn described(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         Ema::described(generator),
         DecayExclusion::described(generator),
         ParameterGroup::described(generator),
+        Accumulation::described(generator),
     ];
     manyhands_engine::described::kinds(generator, table::DESCRIBED, &shared)
 }
@@ -126,6 +130,7 @@ impl<R: UpdateRule + 'static> From<R> for Optimizer {
             ema: None,
             exclusion: None,
             groups: Vec::new(),
+            accumulation: None,
         }
     }
 }
@@ -148,17 +153,17 @@ impl Optimizer {
     pub fn read(mut named: Named, own: &[Entry]) -> Result<Self, ReadError> {
         let clipping = Clipping::take(&mut named.settings)?;
         let ema = Ema::take(&mut named.settings)?;
+        let accumulation = Accumulation::take(&mut named.settings)?;
+        let has = |name: &str| named.settings.iter().any(|(known, _)| known == name);
+        if has(decay::NAME) && has(groups::NAME) {
+            let problem =
+                "needs `exclude_from_weight_decay` or `groups`, but has both: give a group a `weight_decay` of 0";
+            return Err(problem.to_owned().into());
+        }
         let exclusion = DecayExclusion::take(&mut named, own)?;
         let groups = ParameterGroup::take(&mut named, own)?;
-        if exclusion.is_some() && !groups.is_empty() {
-            return Err(
-                "needs `exclude_from_weight_decay` or `groups`, but has both: give groups a `weight_decay` of 0"
-                    .to_owned()
-                    .into(),
-            );
-        }
         let rule = SharedOrStatic::Shared(named.make(own, OPTIMIZERS, table::KINDS)?);
-        Ok(Self { rule, clipping, ema, exclusion, groups })
+        Ok(Self { rule, clipping, ema, exclusion, groups, accumulation })
     }
 
     /// Scales the gradient of each parameter down to this norm where it is above it, as `clipnorm` of Keras.
@@ -185,6 +190,23 @@ impl Optimizer {
     #[must_use]
     pub fn use_ema(self, ema: Ema) -> Self {
         Self { ema: Some(ema), ..self }
+    }
+
+    /// Updates by the mean gradient of so many steps, after the last of them, as `gradient_accumulation_steps` of Keras.
+    ///
+    /// Schedules count steps, and the sums go on over epochs and checkpoints: an epoch may end between two updates. The host updates,
+    /// also for one adapter. For larger batches in less memory, without other steps, there are
+    /// [micro-batches](crate::Fit::micro_batches).
+    ///
+    /// ```
+    /// use manyhands::Optimizer;
+    ///
+    /// let optimizer = Optimizer::adam(1e-3).gradient_accumulation_steps(4);
+    /// assert_eq!(optimizer.state_names(), ["momentum", "velocity", "gradient_accumulator"]);
+    /// ```
+    #[must_use]
+    pub fn gradient_accumulation_steps(self, steps: u32) -> Self {
+        Self { accumulation: Some(Accumulation { steps }), ..self }
     }
 
     /// Leaves parameters out of the weight decay, as `exclude_from_weight_decay` of Keras: those of these names, such as
@@ -252,9 +274,19 @@ impl Optimizer {
         self.decays(one) == self.decays(other) && self.rule_of(one).first == self.rule_of(other).first
     }
 
-    /// Whether the host alone can update, also for one adapter: rules of whole tensors have no kernel.
+    /// Whether the host alone can update, also for one adapter: rules of whole tensors have no kernel, and it keeps sums of gradients.
     pub(crate) fn needs_host(&self) -> bool {
-        self.rule.kernel().is_none()
+        self.rule.kernel().is_none() || self.accumulation.is_some()
+    }
+
+    /// The number of steps whose gradients are added, and the place of their sums among the states.
+    pub(crate) fn accumulation(&self) -> Option<(u32, usize)> {
+        self.accumulation.map(|accumulation| (accumulation.steps, self.rule.state_names().len()))
+    }
+
+    /// Whether a step of these numbers updates; otherwise its gradients are only added.
+    pub(crate) fn updates(&self, scalars: &Scalars) -> bool {
+        self.accumulation.is_none() || scalars.hyper.last() == Some(&1.0)
     }
 
     /// Name in Keras.
@@ -273,9 +305,10 @@ impl Optimizer {
         Self { rule: SharedOrStatic::Shared(self.rule.with_learning_rate(rate)), ..self.clone() }
     }
 
-    /// Names of the state that each parameter has, as in Keras: those of the rule, then the average of the weights.
+    /// Names of the state that each parameter has, as in Keras: those of the rule, sums of gradients, then the average of the weights.
     pub fn state_names(&self) -> Vec<&'static str> {
-        self.rule.state_names().iter().copied().chain(self.ema.map(|_| Ema::STATE)).collect()
+        let sums = self.accumulation.map(|_| Accumulation::STATE);
+        self.rule.state_names().iter().copied().chain(sums).chain(self.ema.map(|_| Ema::STATE)).collect()
     }
 
     /// Params of the average's update of `len` parameters.
@@ -294,6 +327,7 @@ impl Optimizer {
         let problem = self.rule.ranges().into_iter().find_map(|(name, value, range)| range.problem(name, value));
         let problem = problem.or_else(|| self.clipping.and_then(Clipping::problem));
         let problem = problem.or_else(|| self.ema.and_then(Ema::problem));
+        let problem = problem.or_else(|| self.accumulation.and_then(Accumulation::problem));
         let problem = problem.or_else(|| self.groups.iter().find_map(ParameterGroup::problem));
         problem.map_or(Ok(()), |Problem { problem, help }| {
             Err(Error::setting(format!("optimizer `{}`", self.name()), problem, help))
@@ -303,9 +337,14 @@ impl Optimizer {
     /// The numbers of a step: what the update's `Word::Hyper`s stand for. `step` counts from 1.
     #[doc(hidden)]
     pub fn hyper(&self, learning_rate: f32, step: u64) -> Vec<f32> {
+        let (step, updates) = self.accumulation.map_or((step, None), |accumulation| {
+            let (update, is_complete) = accumulation.update_of(step);
+            (update, Some(f32::from(u8::from(is_complete))))
+        });
         let of_ema = self.ema.into_iter().flat_map(|ema| ema.step_numbers(step));
         let of_groups = self.groups.iter().flat_map(|group| group.numbers(learning_rate, step));
-        std::iter::once(learning_rate).chain(self.rule.step_numbers(step)).chain(of_ema).chain(of_groups).collect()
+        let of_rule = std::iter::once(learning_rate).chain(self.rule.step_numbers(step));
+        of_rule.chain(of_ema).chain(of_groups).chain(updates).collect()
     }
 
     /// Whether the weights take over their average in a step of these numbers.
@@ -319,6 +358,7 @@ impl Optimizer {
         self.clipping.into_iter().for_each(|clipping| settings.append(clipping.settings()));
         self.ema.into_iter().for_each(|ema| settings.append(ema.settings()));
         self.exclusion.iter().for_each(|exclusion| settings.append(exclusion.settings()));
+        self.accumulation.into_iter().for_each(|accumulation| settings.append(accumulation.settings()));
         if !self.groups.is_empty() {
             settings.append(ParameterGroup::settings(&self.groups));
         }

@@ -32,3 +32,4 @@ mod reshaping;
 mod rows;
 mod scaling;
 mod sequences;
+mod updates_on_host;

@@ -44,6 +44,7 @@ impl TrainingState {
         let rule = optimizer.rule();
         let mut states: Vec<Vec<Vec<f32>>> =
             rule.state_names().iter().map(|name| filled(rule.initial_state(name))).collect();
+        states.extend(optimizer.accumulation().map(|_| zeros.clone()));
         // Until a step changes them, the averages are the weights.
         states.extend(optimizer.ema().map(|_| match weights.parameters.get(..zeros.len()) {
             Some(trainable) => trainable.to_vec(),

@@ -28,6 +28,8 @@ impl State {
     pub fn update(&mut self, rig: &mut Rig, norm: f64, scalars: &Scalars, answers: &[Answer]) {
         let Some(optimizer) = self.optimizer.clone() else { return };
         let receivers = receivers(rig, answers);
+        let norm = self.accumulate(&optimizer, scalars).unwrap_or(norm);
+        let updated = if optimizer.updates(scalars) { rig.plan().updated.clone() } else { Vec::new() };
         self.clip_variables(&optimizer);
         let scale = clip::clip_scale(f64::from(self.clip_norm), norm);
         let control = [single(scale), 1.0, single(norm), 0.0];
@@ -35,7 +37,7 @@ impl State {
         // Then the adapters get the averages below.
         let is_overwritten = optimizer.overwrites(scalars);
         let mut now_ms = rig.runtime.now_ms();
-        for (segment, updated) in rig.plan().updated.clone() {
+        for (segment, updated) in updated {
             let first =
                 self.layout.trainable().iter().find(|it| it.segment == segment && it.range().start == updated.start);
             let rule = optimizer.rule_of(first.map_or("", |placed| &placed.name));
@@ -84,6 +86,26 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Adds the gradients to those of the steps before, if several steps make an update. The step that completes it has their mean, of which
+    /// this is the norm, and leaves sums of 0.
+    fn accumulate(&mut self, optimizer: &Optimizer, scalars: &Scalars) -> Option<f64> {
+        let (steps, kind) = optimizer.accumulation()?;
+        let (count, updates) = (single(steps.into()), optimizer.updates(scalars));
+        let sums = &mut Self::training_mut(&mut self.training).optimizer[kind];
+        let mut squares = 0.0;
+        for (gradients, sums) in self.gradients.iter_mut().zip(sums) {
+            for (gradient, sum) in gradients.iter_mut().zip(sums.iter_mut()) {
+                *sum += *gradient;
+                *gradient = *sum / count;
+            }
+            if updates {
+                sums.fill(0.0);
+            }
+            squares += clip::sum_of_squares(gradients).0;
+        }
+        Some(squares.sqrt())
     }
 
     /// Clips the gradient of each parameter by itself.

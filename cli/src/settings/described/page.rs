@@ -116,7 +116,10 @@ fn optimizers(page: &mut String) {
          `clip_norm` of `[training]`. With `use_ema = true` each keeps an exponential moving average of the weights, of which \
          `ema_momentum` (`0.99`) stays in each step; the model gets it after the last epoch, and the weights take it over after \
          each `ema_overwrite_frequency` steps, if that is given. `exclude_from_weight_decay = [\"bias\"]` lists parameters without \
-         weight decay, by their names (`dense/bias`) or the last parts of these.\n",
+         weight decay, by their names (`dense/bias`) or the last parts of these. `groups = [{ parameters = [\"head/kernel\", \"bias\"], \
+         learning_rate_factor = 10.0, weight_decay = 0.0 }]` gives parameters, named likewise, a factor of the learning rate and settings of \
+         their own. With `gradient_accumulation_steps = 4` the mean gradient of 4 steps makes an update, after the last of them: \
+         schedules count steps, and sums go on over epochs.\n",
     );
     let optimizers = schema_of::<Optimizer>();
     kinds(page, &optimizers, &shared(&optimizers));
