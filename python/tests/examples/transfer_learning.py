@@ -14,14 +14,14 @@ from manyhands_ml import make_parallel
 def main(parallel: Any = make_parallel, rate: float = 0.2, callbacks: Any = (), epochs: int = 1) -> Any:
     """Trains the head, then all of it with a low rate."""
     rng = np.random.default_rng(2)
-    images = rng.uniform(0, 255, (40, 32, 32, 3)).astype("float32")
-    labels = (images[:, :16].mean((1, 2, 3)) > images[:, 16:].mean((1, 2, 3))).astype("float32")
+    images = rng.uniform(0, 255, (40, 64, 64, 3)).astype("float32")
+    labels = (images[:, :32].mean((1, 2, 3)) > images[:, 32:].mean((1, 2, 3))).astype("float32")
 
     # Its weights are random: nothing is downloaded.
-    base_model = keras.applications.MobileNetV2(weights=None, alpha=0.35, input_shape=(32, 32, 3), include_top=False)
+    base_model = keras.applications.MobileNetV2(weights=None, alpha=0.35, input_shape=(64, 64, 3), include_top=False)
     base_model.trainable = False
 
-    inputs = keras.Input(shape=(32, 32, 3))
+    inputs = keras.Input(shape=(64, 64, 3))
     scale_layer = layers.Rescaling(scale=1 / 127.5, offset=-1)
     x = scale_layer(inputs)
     x = base_model(x, training=False)
