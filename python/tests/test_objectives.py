@@ -352,6 +352,19 @@ def test_optimizers_of_the_host_are_those_of_keras(
             np.testing.assert_allclose(ours_now, theirs, atol=2e-5, err_msg=adapters)
 
 
+class _Seen(keras.callbacks.Callback):
+    """Updates, learning rate, loss and weights after each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[list[float]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        weights, optimizer = self.model.get_weights(), self.model.optimizer
+        sums = [float(np.sum(values)) for values in weights]
+        self.steps.append([int(optimizer.iterations), float(optimizer.learning_rate), logs["loss"], *sums])
+
+
 @pytest.mark.parametrize("adapters", ["cpu", "cpu,cpu,cpu"])
 def test_gradients_of_several_batches_make_an_update(
     adapters: str, pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator
@@ -359,16 +372,10 @@ def test_gradients_of_several_batches_make_an_update(
     """Three batches an epoch, of which two make an update: each epoch ends between two updates, or goes on with a rest."""
     x, y, told = rng.normal(size=(ROWS, 6)).astype("float32"), _real(rng), list[Any]()
     for model in pair(lambda: _model(None), adapters):
-        rate, seen = O.schedules.ExponentialDecay(0.1, 2, 0.5), list[Any]()
+        rate, seen = O.schedules.ExponentialDecay(0.1, 2, 0.5), _Seen()
         model.compile(O.Adam(rate, gradient_accumulation_steps=2, global_clipnorm=0.5, weight_decay=0.1, epsilon=1e-3), "mse")
-
-        def see(batch: int, logs: Any, model: Any = model, seen: list[Any] = seen) -> None:
-            weights = [float(np.sum(values)) for values in model.get_weights()]
-            seen.append([int(model.optimizer.iterations), float(model.optimizer.learning_rate), logs["loss"], *weights])
-
-        callback = keras.callbacks.LambdaCallback(on_train_batch_end=see)
-        history = model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0, callbacks=[callback]).history
-        told.append((history["loss"], seen, [np.array(it) for it in model.optimizer.variables]))
+        history = model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0, callbacks=[seen]).history
+        told.append((history["loss"], seen.steps, [np.array(it) for it in model.optimizer.variables]))
     (needed, needed_seen, needed_state), (found, found_seen, found_state) = told
     np.testing.assert_allclose(found, needed, rtol=1e-5)
     np.testing.assert_allclose(found_seen, needed_seen, rtol=1e-5, atol=1e-5)

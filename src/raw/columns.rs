@@ -135,7 +135,7 @@ impl Table {
     fn numbers(&mut self, form: &mut Form<'_>, columns: &[Column<'_>]) -> Vec<Elements> {
         let values: Vec<Value> = columns.iter().map(|column| column.value.clone()).collect();
         let mut x = concat(form, &values);
-        let missing = form.op("IsNaN", &[&x], &[]);
+        let missing = self.missing_numbers(form, &x);
         if columns.iter().any(|column| column.encoding.fill.is_some()) {
             let fills: Vec<f64> = columns.iter().map(|column| column.encoding.fill.unwrap_or(f64::NAN)).collect();
             let fills = form.doubles(&fills);
@@ -163,6 +163,18 @@ impl Table {
             elements.push(Elements { value: cast(form, &missing, FLOAT), places });
         }
         elements
+    }
+
+    /// Whether numbers are missing: NaN, or a number that stands for that, such as -999.
+    fn missing_numbers(&self, form: &mut Form<'_>, numbers: &Value) -> Value {
+        let mut missing = form.op("IsNaN", &[numbers], &[]);
+        let listed: Vec<f64> = self.missing.iter().filter_map(|field| number(field)).collect();
+        for value in listed {
+            let value = form.doubles(&[value]);
+            let equal = form.op("Equal", &[numbers, &value], &[]);
+            missing = form.op("Or", &[&missing, &equal], &[]);
+        }
+        missing
     }
 
     /// Elements of a column of another kind. Each kind gives them, and whether fields are missing.
@@ -235,13 +247,7 @@ impl Table {
 
     /// Categories that are all numbers: a column of numbers, of which equal ones are one category.
     fn numeric_categories(&mut self, form: &mut Form<'_>, column: &Column<'_>, numbers: &[f64]) -> (Value, Value) {
-        let mut missing = form.op("IsNaN", &[&column.value], &[]);
-        let listed: Vec<f64> = self.missing.iter().filter_map(|field| number(field)).collect();
-        for value in listed {
-            let value = form.doubles(&[value]);
-            let equal = form.op("Equal", &[&column.value, &value], &[]);
-            missing = form.op("Or", &[&missing, &equal], &[]);
-        }
+        let missing = self.missing_numbers(form, &column.value);
         let is_index = matches!(column.encoding.code, Code::Index { .. });
         let fill = column.fill(numbers.len()).filter(|_| !is_index).map_or(f64::NAN, |at| numbers[at]);
         let fill = form.doubles(&[fill]);

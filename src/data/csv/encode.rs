@@ -103,10 +103,11 @@ impl Fields {
             }
             _ => value(field, &reading.kind, dialect),
         };
-        let value = match value {
-            Some(value) => value,
-            None if reading.missing == Missing::Fill && dialect.is_missing(field) => f64::NAN,
-            None => return Err(needed(&reading.kind)),
+        // A number such as -999 may stand for a missing one.
+        let value = match (value, dialect.is_missing(field)) {
+            (Some(value), false) => value,
+            (_, true) if reading.missing == Missing::Fill => f64::NAN,
+            _ => return Err(needed(&reading.kind)),
         };
         match self {
             Self::Numbers(values) | Self::Days(values) => values.push(value),

@@ -193,6 +193,21 @@ fn a_mistake_among_numbers_is_named() {
 }
 
 #[test]
+fn a_number_may_stand_for_a_missing_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "t.csv", "x,y\n1,a\n-999,b\n3,a\n2,b\n");
+    let missing_values = Some(vec!["-999".to_owned()]);
+    let settings = CsvSettings { missing_values: missing_values.clone(), ..of("y", TargetKind::Classes) };
+    let data = csv::open(&path, &settings).unwrap().dataset;
+    let column = &data.schema().inputs[0].columns[0];
+    let encoding = column.encoding.as_ref().unwrap();
+    assert_eq!((encoding.fill, encoding.indicator), (Some(2.0), true));
+    let settings = CsvSettings { missing: Missing::Error, ..settings };
+    let error = message_in(&folder, csv::open(&path, &settings));
+    assert!(error.starts_with("`t.csv` line 3, column 0 (`x`) needs a finite number, but holds `-999`"), "{error}");
+}
+
+#[test]
 fn rows_without_a_target_are_left_out_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "t.csv", "x,y\n1,a\n2,\n3,b\n4,NA\n");
