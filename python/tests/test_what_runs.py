@@ -230,7 +230,8 @@ Metrics on the adapters: {_listed({*METRICS, *of_losses})}. Computed by Keras: {
 
 ### Optimizers
 
-{_listed(OPTIMIZERS)}, with every schedule, `clipnorm`, `clipvalue`, `global_clipnorm`, `weight_decay` and `use_ema`.
+{_listed(OPTIMIZERS)}, with every schedule, `clipnorm`, `clipvalue`, `global_clipnorm`, `weight_decay`,
+`gradient_accumulation_steps` and `use_ema`.
 
 | refused | way out |
 | --- | --- |
@@ -245,8 +246,7 @@ Metrics on the adapters: {_listed({*METRICS, *of_losses})}. Computed by Keras: {
 
 
 def _settings_of_optimizers() -> str:
-    ways = {key: text.partition(": ")[2].format("k") for key, text in _objective._WAYS_OUT.items()}
-    return "\n".join(f"| `{key}` other than `{value}` | {ways.get(key, 'leave it out')} |" for key, value in _objective._PLAIN.items())
+    return "\n".join(f"| `{key}` other than `{value}` | leave it out |" for key, value in _objective._PLAIN.items())
 
 
 def _of_torch() -> str:
