@@ -293,13 +293,14 @@ def test_inputs_by_names_reach_a_model_of_ones_own(rng: np.random.Generator) -> 
     _compare(expected, ours)
 
 
-def test_a_model_within_may_read_two_tensors(rng: np.random.Generator) -> None:
+def test_a_model_within_may_read_two_tensors() -> None:
     def build() -> Any:
         left, right, inputs = (keras.Input(ROW) for _ in range(3))
         inner = keras.Model([left, right], layers.Dense(4, activation="tanh")(layers.Subtract()([left, right])), name="inner")
         return keras.Model(inputs, layers.Dense(2)(inner([inputs, layers.Dense(8)(inputs)])))
 
-    _compare(build, rng.normal(size=(ROWS, *ROW)).astype("float32"), rng.normal(size=(ROWS, 2)).astype("float32"), "cpu,cpu,cpu")
+    expected, ours = (_trained(build, *_data(ROW), rig) for rig in (None, "cpu,cpu,cpu"))
+    _compare(expected, ours)
 
 
 class Mistaken(layers.Layer):

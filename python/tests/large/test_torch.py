@@ -85,7 +85,7 @@ def _data(seed: int, rows: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(rows, 6, generator=generator), torch.randint(0, 3, (rows,), generator=generator)
 
 
-def _halves(parameters: Any) -> list[tuple[Any, float, float]]:
+def _two_groups(parameters: Any) -> list[tuple[Any, float, float]]:
     """The first layer and the rest, each with a rate and a momentum."""
     held = list(parameters)
     return [(held[:2], 0.02, 0.5), (held[2:], 0.1, 0.9)]
@@ -107,10 +107,10 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam, decay": lambda parameters: torch.optim.Adam(parameters, lr=0.01, weight_decay=0.1, betas=(0.8, 0.99)),
     "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.01, betas=(0.8, 0.6), weight_decay=0.1, amsgrad=True),
     "head and trunk": lambda parameters: torch.optim.SGD(
-        [{"params": list(it), "lr": rate, "momentum": momentum} for it, rate, momentum in _halves(parameters)], weight_decay=0.01
+        [{"params": list(it), "lr": rate, "momentum": momentum} for it, rate, momentum in _two_groups(parameters)], weight_decay=0.01
     ),
     "head and trunk, nadam": lambda parameters: torch.optim.NAdam(
-        [{"params": list(it), "lr": rate / 10, "betas": (momentum, 0.9)} for it, rate, momentum in _halves(parameters)], eps=1e-3
+        [{"params": list(it), "lr": rate / 10, "betas": (momentum, 0.9)} for it, rate, momentum in _two_groups(parameters)], eps=1e-3
     ),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, eps=1e-2, weight_decay=0.1),
