@@ -348,8 +348,10 @@ def test_optimizers_of_the_host_are_those_of_keras(
         ours.compile(ON_HOST[name](), "mse")
         found = [float(ours.train_on_batch(x, y)) for _ in range(10)]
         np.testing.assert_allclose(found, needed, rtol=1e-5, err_msg=adapters)
-        for ours_now, theirs in zip(ours.get_weights(), plain.get_weights(), strict=True):
-            np.testing.assert_allclose(ours_now, theirs, atol=2e-5, err_msg=adapters)
+        for path, ours_now, theirs in zip((it.path for it in plain.weights), ours.get_weights(), plain.get_weights(), strict=True):
+            # The gradient of the keys' bias is 0 but for rounding, of which Muon makes whole steps.
+            if not path.endswith("key/bias"):
+                np.testing.assert_allclose(ours_now, theirs, atol=2e-5, err_msg=f"{path} on {adapters}")
 
 
 class _Seen(keras.callbacks.Callback):

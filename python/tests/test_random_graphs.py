@@ -42,6 +42,8 @@ PROCESSES = min(2, os.cpu_count() or 1)
 PATIENCE_S = 300
 #: Adapters that every program runs on.
 SPLIT = "cpu,cpu,cpu"
+#: Verdicts of the quick programs so far.
+CAME: Counter[str] = Counter()
 RIGS = list(dict.fromkeys([*rigs(), SPLIT]))
 
 
@@ -93,7 +95,13 @@ def test_a_random_program_is_as_in_keras(
     """On three CPUs, or for every fourth program on another choice of adapters. Drivers take a second to compile a program."""
     program, begun = truths[seed]
     verdict = judge(program, [SPLIT if seed % 4 else RIGS[seed // 4 % len(RIGS)]], float64, begun)
-    assert verdict.kind == "same", _report(program, verdict, float64)
+    CAME[verdict.kind] += 1
+    assert verdict.kind in ("same", "unsteady"), _report(program, verdict, float64)
+
+
+def test_most_quick_programs_are_compared() -> None:
+    """Rounding decides what comes of some: these say nothing."""
+    assert CAME["unsteady"] <= 0.2 * QUICK, f"too few programs were compared: {dict(CAME)}"
 
 
 @pytest.mark.slow
