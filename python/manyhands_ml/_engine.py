@@ -63,10 +63,8 @@ class Engine:
         unread = [None if is_read else list(shape) for is_read, shape in zip(objective.reads, self.output_shapes)]
         self.feeds = Feeds(graph.inputs, _keys(model, graph), outputs, unread, in_front)
         self._variables = graph.variables()
-        # The backend's arrays that held Keras' variables when both had the same values.
-        self._values: dict[str, Any] = {}
-        # What was in them, where the backend changes arrays in place.
-        self._known: dict[str, Floats] = {}
+        # What Keras' variables were when both had the same values: with JAX its own arrays, else copies.
+        self._known: dict[str, Any] = {}
         self._known_step = 0
         #: Steps that have begun.
         self._step = 0
@@ -107,8 +105,8 @@ class Engine:
         for name, variable in variables.items():
             if _IS_JAX:
                 # It changes no array in place: another array may have other values.
-                if self._values.get(name) is not variable._value:
-                    self._values[name] = variable._value
+                if self._known.get(name) is not variable._value:
+                    self._known[name] = variable._value
                     changed[name] = np.ascontiguousarray(_numpy(variable), dtype=np.float32)
                 continue
             values = floats(variable)
@@ -128,9 +126,7 @@ class Engine:
                 # A weight of the user's own may have other axes than that of the engine.
                 value = values[name].reshape(-1)[: int(np.prod(variable.shape))].reshape(variable.shape)
                 variable.assign(value)
-                self._values[name] = variable._value
-                if not _IS_JAX:
-                    self._known[name] = value
+                self._known[name] = variable._value if _IS_JAX else value
         self._is_ahead = False
         if self.optimizer is not None:
             self._known_step = self._step = self.trainer.step

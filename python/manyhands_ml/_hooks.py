@@ -28,8 +28,8 @@ class Hooks:
     def __init__(self, callbacks: keras.callbacks.CallbackList, engine: Engine, model: Any) -> None:
         self._callbacks, self._engine, self._model = callbacks, engine, model
         self._copied = {hook for callback in callbacks.callbacks if not _asks_model(callback) for hook in _hooks_of(callback)}
-        #: Whether one may read weights, after an epoch, of what it holds itself.
-        self.read_between_epochs = not all(_is_of_keras(callback) for callback in callbacks.callbacks)
+        # Whether one may read weights, outside of batches, of what it holds itself.
+        self._read_between_epochs = not all(_is_of_keras(callback) for callback in callbacks.callbacks)
         with_hooks = [callback for callback in callbacks.callbacks if _hooks_of(callback)]
         #: Whether a callback wants to be told of each batch. What Keras adds itself does not: a bar may leave out some.
         self.see_batches = bool(with_hooks)
@@ -48,7 +48,7 @@ class Hooks:
             self._engine.push()
 
     def _copies_for(self, hook: str) -> bool:
-        return hook in self._copied if hook in _BATCH_HOOKS else self.read_between_epochs
+        return hook in self._copied if hook in _BATCH_HOOKS else self._read_between_epochs
 
 
 def _is_of_keras(callback: Any) -> bool:

@@ -239,7 +239,8 @@ class ParallelModel:
                     self._arrays_epoch(engine, arrays, hooks, shares, means)
                 else:
                     self._epoch(engine, source, hooks, shares, means)
-                if arrays is None or hooks.read_between_epochs:
+                if arrays is None:
+                    # A data set of the user's may read weights; callbacks get them in their hooks.
                     engine.pull()
                 logs = dict(self._logs) if engine.by_keras is not None else self._told(means.logs())
                 if validation.is_due(epoch):
