@@ -119,6 +119,29 @@ class Masked(layers.Layer):
         return self.layer(x, mask=mask > 0.5, **mode)
 
 
+class WithStates(layers.Layer):
+    """A recurrent layer whose states are inputs behind the sequence, and behind the steps of its output, as its settings say."""
+
+    def __init__(self, layer, begins, is_masked):
+        super().__init__()
+        self.layer, self.begins, self.is_masked = layer, begins, is_masked
+
+    def build(self, shapes):
+        self.layer.build(shapes[0] if isinstance(shapes[0], (list, tuple)) else shapes)
+
+    def call(self, inputs, training=None):
+        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        given = {"mask": inputs.pop() > 0.5} if self.is_masked else {}
+        if self.begins:
+            given["initial_state"] = inputs[1:]
+        outputs = self.layer(inputs[0], **given)
+        if not self.layer.return_state:
+            return outputs
+        output, *states = outputs
+        steps = [state[:, None] for state in states]
+        return jax.numpy.concatenate([output, *steps] if self.layer.return_sequences else steps, axis=1)
+
+
 class Attending(layers.Layer):
     """Attention with its masks behind its sequences: of queries and keys, or of the keys alone."""
 
@@ -235,7 +258,7 @@ class RotaryEmbedding(layers.Layer):
 def layer_name(layer):
     if isinstance(layer, layers.GroupQueryAttention):
         return "GroupQueryAttention"  # its class has another name
-    return layer_name(layer.layer) if isinstance(layer, (Attending, Masked, Reversed)) else type(layer).__name__
+    return layer_name(layer.layer) if isinstance(layer, (Attending, Masked, Reversed, WithStates)) else type(layer).__name__
 
 
 def parameter_name(layer, variable):
@@ -653,6 +676,13 @@ def recurrent_cases(file):
             layer = Masked(layer)
         layer_case(file, name, layer, inputs, config)
 
+    def states(name, kind, shape, mask=None, begins=False, units=3, **config):
+        config = {"units": units, **config}
+        layer = WithStates(getattr(layers, kind)(**config), begins, mask is not None)
+        given = [(shape[0], units)] * ((2 if kind == "LSTM" else 1) if begins else 0)
+        inputs = [shape, *given, *([] if mask is None else [np.array(mask)])]
+        layer_case(file, name, layer, inputs, {**config, "initial_state": True} if begins else config)
+
     ragged = [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0], [0, 1, 0, 1]]
     for kind in ("LSTM", "GRU", "SimpleRNN"):
         low = kind.lower()
@@ -667,6 +697,14 @@ def recurrent_cases(file):
         for mode in ("concat", "sum", "ave", "mul"):
             case(f"bidirectional_{low}_{mode}", kind, (2, 4, 2), both={"merge_mode": mode}, return_sequences=mode != "ave")
         case(f"bidirectional_{low}_masked", kind, (4, 4, 2), ragged, both={"merge_mode": "concat"}, return_sequences=True)
+        both_ends = {"begins": True, "return_state": True}
+        states(f"{low}_states", kind, (3, 5, 2), return_sequences=True, **both_ends)
+        states(f"{low}_states_masked_backwards", kind, (4, 4, 2), ragged, return_sequences=True, go_backwards=True, **both_ends)
+        states(f"{low}_initial_state", kind, (2, 3, 2), begins=True)
+        states(f"{low}_return_state", kind, (2, 3, 2), return_state=True)
+    states("lstm_states_masked_zeros", "LSTM", (4, 4, 2), ragged, return_sequences=True, zero_output_for_mask=True, **both_ends)
+    # More steps than a dispatch has.
+    states("lstm_states_long", "LSTM", (2, 35, 1), units=2, return_sequences=True, **both_ends)
     case("bidirectional_lstm_last", "LSTM", (3, 4, 2), both={"merge_mode": "concat"})
     case("lstm_hard", "LSTM", (3, 5, 2), activation="softsign", recurrent_activation="hard_sigmoid")
     case("gru_hard", "GRU", (3, 5, 2), activation="elu", recurrent_activation="hard_sigmoid", return_sequences=True)

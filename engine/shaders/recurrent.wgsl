@@ -13,7 +13,8 @@
 //           gradients of x, then of p), simple units. cells, states, before [rows, steps, units]: those before each step (simple's
 //           backward: the state after it). mask, known [rows, steps]. part [rows, 4, 3 or 1 units]: p of this step; backward [rows, units]: the gradient that the next
 //           step's products give to its state. state, carried_h, carried_c [rows, units]. bias: LSTM [4 units], GRU
-//           [2, 3 units], simple [units]. y, dy: rows of y_stride elements, of which those from y_offset on are this step's.
+//           [2, 3 units], simple [units]. y, dy: rows of y_stride elements, of which those from y_offset on are this step's, and
+//           those from cell_offset on the LSTM's cell after it.
 // Grid      an invocation for each row and unit.
 // Accuracy  within 5e-6 of the twin, relative to 1 + |y|.
 // Twin      src/kernels/recurrent/twins.rs
@@ -28,6 +29,7 @@ struct Params {
     is_first: u32,
     y_offset: u32,
     y_stride: u32,
+    cell_offset: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -109,6 +111,9 @@ fn forward_lstm(
     }
     if params.next != NONE {
         cells[place(row, unit, params.next)] = c;
+    }
+    if params.cell_offset != NONE {
+        y[row * params.y_stride + params.cell_offset + unit] = c;
     }
     leave(row, unit, h, is_counted);
 }

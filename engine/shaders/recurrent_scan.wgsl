@@ -6,7 +6,8 @@
 // Source    as recurrent.wgsl.
 // Shapes    u [units, 4 or 3 units]: the weights of the state. gates, states, cells, before, state, carried_h, carried_c, bias,
 //           mask and known are those of recurrent.wgsl. y, dy: rows of y_stride elements. The output of a step begins at
-//           y_first + y_width times its place; a width of 0 leaves that of the last step alone.
+//           y_first + y_width times its place; a width of 0 leaves that of the last step alone. The LSTM's last cell begins at
+//           cell_offset.
 // Grid      a workgroup for 8 rows.
 // Accuracy  within 2e-5 of the twin, relative to 1 + |y|, over 7 steps.
 // Twin      src/kernels/recurrent_scan.rs, fn forward, backward.
@@ -23,6 +24,8 @@ struct Params {
     y_width: u32,
     y_stride: u32,
     y_in_order: u32,
+    is_given: u32,
+    cell_offset: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -63,6 +66,16 @@ fn output_of(step: u32) -> u32 {
     return params.y_first + select(place_of(step), step, params.y_in_order != 0u) * params.y_width;
 }
 
+// Is nothing there before a step?
+fn begins_with_zeros(step: u32) -> bool {
+    return step == 0u && params.is_given == 0u;
+}
+
+// Is the gradient of the state after a step carried?
+fn is_carried(step: u32) -> bool {
+    return step + 1u < params.steps || params.is_given != 0u;
+}
+
 fn with_row(four: vec4<f32>, r: u32, value: f32) -> vec4<f32> {
     return select(four, vec4<f32>(value), vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r));
 }
@@ -85,7 +98,7 @@ fn take_states(lane: u32, first_row: u32) {
         let item = item_of(n, first_row);
         var four = vec4<f32>(0.0);
         for (var r = 0u; r < 4u; r += 1u) {
-            if params.first > 0u && item.row + r < params.rows {
+            if !begins_with_zeros(params.first) && item.row + r < params.rows {
                 four = with_row(four, r, state[(item.row + r) * params.units + item.unit]);
             }
         }
@@ -96,7 +109,7 @@ fn take_states(lane: u32, first_row: u32) {
 // Writes the state after a step to all who want it.
 fn leave(row: u32, unit: u32, step: u32, h: f32, is_counted: bool) {
     let at = place_of(step);
-    if step == 0u {
+    if begins_with_zeros(step) {
         states[place(row, unit, at)] = 0.0;
     }
     if step + 1u < params.steps {
@@ -115,7 +128,7 @@ fn lstm_row(row: u32, unit: u32, step: u32, products: vec4<f32>, h_before: f32) 
     let all = lstm_gates((row * params.steps + at) * 4u * n + unit, unit, products);
     let here = place(row, unit, at);
     var c_before = 0.0;
-    if step == 0u {
+    if begins_with_zeros(step) {
         cells[here] = 0.0;
     } else {
         c_before = cells[here];
@@ -125,6 +138,8 @@ fn lstm_row(row: u32, unit: u32, step: u32, products: vec4<f32>, h_before: f32) 
     let h = select(h_before, all.w * activate(c), is_counted);
     if step + 1u < params.steps {
         cells[place(row, unit, place_of(step + 1u))] = c;
+    } else if params.cell_offset != NONE {
+        y[row * params.y_stride + params.cell_offset + unit] = c;
     }
     leave(row, unit, step, h, is_counted);
     return h;
@@ -272,7 +287,7 @@ fn add_to_states(lane: u32, first_row: u32, n_gates: u32) {
 // The gradient of the state after a step; that of the steps behind is carried.
 fn d_state(row: u32, unit: u32, step: u32) -> f32 {
     var sum = 0.0;
-    if step + 1u < params.steps {
+    if is_carried(step) {
         sum = carried_h[row * params.units + unit];
     }
     return with_output_slope(sum, row, unit, place_of(step), output_of(step));
@@ -284,7 +299,7 @@ fn lstm_row_slopes(row: u32, unit: u32, step: u32) -> vec4<f32> {
     let at = place_of(step);
     let dh = d_state(row, unit, step);
     var d_after = 0.0;
-    if step + 1u < params.steps {
+    if is_carried(step) {
         d_after = carried_c[row * n + unit];
     }
     let first = (row * params.steps + at) * 4u * n + unit;

@@ -155,15 +155,22 @@ impl Layer for Bidirectional {
     }
 
     fn masking(&self) -> MaskUse {
-        if self.directions()[0].return_sequences { MaskUse::Takes } else { MaskUse::Ends }
+        if self.directions()[0].return_sequences { MaskUse::Takes { behind: 1 } } else { MaskUse::Ends { behind: 1 } }
     }
 
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         self.layer.check()?;
-        if self.layer.recurrence(RecurrencePart::Whole).go_backwards {
+        let layer = self.layer.recurrence(RecurrencePart::Whole);
+        if layer.go_backwards {
             return Err(Problem::new(
                 "needs a layer that goes forwards, but got `go_backwards = true`",
                 "leave it out: the layer is used in both directions",
+            ));
+        }
+        if layer.return_state || layer.initial_state {
+            return Err(Problem::new(
+                "needs a layer without states as inputs or outputs, but got `return_state` or `initial_state`",
+                "use two layers, one with `go_backwards`, and `Concatenate`",
             ));
         }
         let [forward, backward] = self.directions();

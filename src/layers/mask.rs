@@ -26,10 +26,16 @@ pub enum MaskUse {
         /// Value of padded positions.
         value: f32,
     },
-    /// The layer takes the mask as its second input, and its output has it, too.
-    Takes,
-    /// The layer takes the mask as its second input, and its output has none.
-    Ends,
+    /// The layer takes the mask of its first input behind so many inputs, and its output has it, too.
+    Takes {
+        /// Inputs before the mask.
+        behind: usize,
+    },
+    /// The layer takes the mask of its first input behind so many inputs, and its output has none.
+    Ends {
+        /// Inputs before the mask.
+        behind: usize,
+    },
     /// The output has a mask if all inputs have one: positions count that count in any of them.
     Merges,
     /// Its output has those of its inputs one behind the other, as it has the inputs.

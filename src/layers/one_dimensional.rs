@@ -345,7 +345,7 @@ pooling_of_all_steps! {
     ///
     /// Where no step counts it is 0; Keras divides by 0. **Across adapters** nothing changes. Nothing is kept for backward.
     /// Golden values: Keras 3.
-    GlobalAveragePooling1D, "GlobalAveragePooling1D", MaskUse::Ends, sequence_and_mask,
+    GlobalAveragePooling1D, "GlobalAveragePooling1D", MaskUse::Ends { behind: 1 }, sequence_and_mask,
     |rec| if rec.n_inputs() > 1 { mean(rec) } else { GlobalAverage::forward(rec) },
     |rec| if rec.n_inputs() > 1 { mean_backward(rec) } else { GlobalAverage::backward(rec) },
     |form, keepdims| match form.n_inputs() {

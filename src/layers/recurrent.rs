@@ -2,9 +2,11 @@
 //! state and the cell; backward the same in the other order, and the weights' gradients for all steps at once.
 
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
+use super::remap::copy;
 use super::{Activation, Built, Initializer, Parameter, Problem};
 use crate::kernels::activation_functions::{self as functions, Function};
-use crate::kernels::{Kernel, add, dense, dropout, recurrent as kernel, recurrent_scan as scan, whole};
+use crate::kernels::remap::Axis;
+use crate::kernels::{Kernel, add, concatenate, dense, dropout, recurrent as kernel, recurrent_scan as scan, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -24,6 +26,11 @@ impl Cell {
             Self::Gru => 3,
             Self::Simple => 1,
         }
+    }
+
+    /// Tensors that a step leaves to the next: the state, and a cell.
+    pub(super) fn states(self) -> usize {
+        if self == Self::Lstm { 2 } else { 1 }
     }
 
     /// Numbers of a unit and step that are kept; after backward, gradients of products.
@@ -122,6 +129,8 @@ pub(super) struct Recurrence {
     pub return_sequences: bool,
     pub go_backwards: bool,
     pub zero_output_for_mask: bool,
+    pub return_state: bool,
+    pub initial_state: bool,
 }
 
 /// Steps and features of a sequence, with a mask or without.
@@ -237,7 +246,7 @@ impl DroppedNumbers {
 impl Recurrence {
     /// Checks inputs and settings; gives the output's shape and the parameters.
     pub(super) fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
-        let [time, features] = sequence_and_mask(inputs)?;
+        let [time, features] = self.sequence(inputs)?;
         if self.units == 0 {
             return Err(Problem::new("needs at least one unit, but got 0", "set `units`"));
         }
@@ -267,8 +276,54 @@ impl Recurrence {
             let shape = if self.cell == Cell::Gru { vec![2, columns] } else { vec![columns] };
             parameters.push(parameter(bias, shape, self.bias_initializer));
         }
-        let output = Shape::new(if self.return_sequences { vec![time, self.units] } else { vec![self.units] });
+        let output = Shape::new(match (self.return_sequences, self.return_state) {
+            (false, false) => vec![self.units],
+            _ => vec![self.steps_out(time), self.units],
+        });
         Ok(Built { output, parameters, statistics: Vec::new() })
+    }
+
+    /// Steps and features of the sequence.
+    fn sequence(&self, inputs: &[Shape]) -> Result<[usize; 2], Problem> {
+        let (states, rest) = inputs.split_at(self.n_inputs().min(inputs.len()));
+        let (x, states) = states.split_at(1.min(states.len()));
+        let is_state = |shape: &Shape| shape.axes() == [self.units];
+        if states.len() + x.len() == self.n_inputs() && states.iter().all(is_state) {
+            return sequence_and_mask(&[x, rest].concat());
+        }
+        let names = if self.cell.states() == 2 { "state and the cell" } else { "state" };
+        let got = inputs.iter().map(Shape::to_string).collect::<Vec<_>>().join(" and ");
+        Err(Problem::new(
+            format!(
+                "needs an input [batch, time, features], the {names} before it [batch, {}], but got {got}",
+                self.units
+            ),
+            "leave out `initial_state` to begin with zeros",
+        ))
+    }
+
+    /// Inputs without the mask.
+    pub(super) fn n_inputs(&self) -> usize {
+        1 + if self.initial_state { self.cell.states() } else { 0 }
+    }
+
+    /// States that the output ends with.
+    fn n_returned(&self) -> usize {
+        if self.return_state { self.cell.states() } else { 0 }
+    }
+
+    /// Steps of the output before its states.
+    fn own_steps(&self, time: usize) -> usize {
+        match (self.return_sequences, self.return_state) {
+            (true, _) => time,
+            (false, true) => 0,
+            (false, false) => 1,
+        }
+    }
+
+    /// Steps of the output.
+    pub(super) fn steps_out(&self, time: usize) -> usize {
+        self.own_steps(time).saturating_add(self.n_returned())
     }
 
     /// Gates whose products are computed together: all, or each by itself, if its factor is dropped by itself.
@@ -316,9 +371,11 @@ impl Recurrence {
         let at = self.at(step, time);
         // Alone, a layer that goes backwards gives its outputs in the order in which it computes them, as in Keras.
         let place = if self.part == RecurrencePart::Whole { step } else { at };
-        let (offset, stride) = match self.return_sequences {
-            true => (Some(place * output.width + output.first), time * output.width),
-            false => ((step + 1 == time).then_some(output.first), output.width),
+        let is_last = step + 1 == time;
+        let offset = match self.return_sequences {
+            true => Some(place * output.width + output.first),
+            // Its last state, if that is given, is the output.
+            false => is_last.then_some(output.first),
         };
         let next = (step + 1 < time).then(|| self.at(step + 1, time));
         let or_none = |place: Option<usize>| place.map_or(Word::U32(kernel::NONE), whole);
@@ -328,10 +385,26 @@ impl Recurrence {
             steps: whole(time),
             at: whole(at),
             next: or_none(next),
-            is_first: Word::U32(u32::from(step == 0)),
+            is_first: Word::U32(u32::from(step == 0 && !self.initial_state)),
             y_offset: or_none(offset),
-            y_stride: whole(stride),
+            y_stride: whole(self.steps_out(time) * output.width),
+            cell_offset: or_none(self.cell_offset(time).filter(|_| is_last)),
         }
+    }
+
+    /// As [`params`](Self::params), for backward: behind the last step come the gradients of the states that are given.
+    fn backward_params(&self, step: usize, time: usize, output: RecurrentOutput) -> kernel::Record {
+        let params = self.params(step, time, output);
+        match self.return_state && step + 1 == time {
+            true => kernel::Record { next: Word::U32(0), ..params },
+            false => params,
+        }
+    }
+
+    /// Place of the cell in a row of the output, if it is given.
+    fn cell_offset(&self, time: usize) -> Option<usize> {
+        let is_given = self.return_state && self.cell.states() == 2;
+        is_given.then(|| (self.own_steps(time) + 1) * self.units)
     }
 
     /// The grid of a step.
@@ -346,7 +419,14 @@ impl Recurrence {
     }
 
     /// Params of several steps.
-    fn scan_params(&self, steps: std::ops::Range<usize>, time: usize, output: RecurrentOutput) -> scan::Record {
+    fn scan_params(
+        &self,
+        steps: std::ops::Range<usize>,
+        time: usize,
+        output: RecurrentOutput,
+        is_given: bool,
+    ) -> scan::Record {
+        // `is_given`: forward, whether it begins with states; backward, whether it ends with them.
         let is = |is: bool| Word::U32(u32::from(is));
         scan::Record {
             rows: Word::Rows(1),
@@ -357,9 +437,11 @@ impl Recurrence {
             go_backwards: is(self.go_backwards),
             y_first: whole(output.first),
             y_width: whole(if self.return_sequences { output.width } else { 0 }),
-            y_stride: whole(if self.return_sequences { time * output.width } else { output.width }),
+            y_stride: whole(self.steps_out(time) * output.width),
             // Alone, a layer that goes backwards gives its outputs in the order in which it computes them, as in Keras.
             y_in_order: is(self.part == RecurrencePart::Whole),
+            is_given: is(is_given),
+            cell_offset: self.cell_offset(time).map_or(Word::U32(kernel::NONE), whole),
         }
     }
 
@@ -371,14 +453,14 @@ impl Recurrence {
         inputs: &[View],
         outputs: &[View],
     ) {
-        let is_masked = rec.n_inputs() > 1;
+        let is_masked = rec.n_inputs() > self.n_inputs();
         let dispatch = rec.dispatch(kernel, params, inputs, outputs, grid);
         let function = self.activation.function().unwrap_or(Function::plain(functions::Activation::None));
         dispatch.constants.extend(function.constants());
         let set = [
             ("USE_BIAS", self.use_bias, true),
             ("MASKED", is_masked, false),
-            ("ZERO_OUTPUT", is_masked && self.zero_output_for_mask, false),
+            ("ZERO_OUTPUT", is_masked && self.zero_output_for_mask && self.own_steps(1) > 0, false),
             ("HARD", self.recurrent_activation == Activation::HardSigmoid, false),
         ];
         let other = set.into_iter().filter(|(_, is, default)| is != default);
@@ -408,18 +490,22 @@ impl Recurrence {
         let u = rec.parameter(recurrent_kernel);
         // What is not read may be any buffer that is not written.
         let bias = if self.use_bias { rec.parameter(bias) } else { part };
-        let mask = if rec.n_inputs() > 1 { rec.input(1) } else { part };
+        let mask = if rec.n_inputs() > self.n_inputs() { rec.input(self.n_inputs()) } else { part };
         let mut outputs = vec![gates, states, state, y.view];
         outputs.extend((self.cell == Cell::Lstm).then_some(cells));
+        if self.initial_state {
+            self.begin(rec, [state, states, cells]);
+        }
         if let Some([kernel, _]) = self.scans(is_training) {
             for first in (0..time).step_by(MOST_STEPS) {
-                let params = self.scan_params(first..time.min(first + MOST_STEPS), time, y);
+                let params = self.scan_params(first..time.min(first + MOST_STEPS), time, y, self.initial_state);
                 self.dispatch(rec, kernel, (params, scan::GRID), &[u, bias, mask], &outputs);
             }
-            return;
+            return self.give_state(rec, state, y);
         }
         for step in 0..time {
-            for (gate, range) in self.state_groups(is_training).into_iter().enumerate().filter(|_| step > 0) {
+            let has_state = step > 0 || self.initial_state;
+            for (gate, range) in self.state_groups(is_training).into_iter().enumerate().filter(|_| has_state) {
                 let mut h = state;
                 if is_training && self.recurrent_dropout > 0.0 {
                     self.state_drop(1).gate(gate).record(rec, state, dropped);
@@ -432,6 +518,84 @@ impl Recurrence {
             let params = (self.params(step, time, y), self.grid());
             self.dispatch(rec, self.cell.forward(), params, &[part, bias, mask], &outputs);
         }
+        self.give_state(rec, state, y);
+    }
+
+    /// Puts what it begins with where the steps look for it: the state, and the first step's place of state and cell.
+    fn begin(&self, rec: &mut Recorder<'_>, [state, states, cells]: [View; 3]) {
+        let time = rec.input_shape(0).axes()[0];
+        let place = self.at(0, time) * self.units;
+        let h = rec.input(1);
+        copy(rec, &[Axis::full(self.units, 1)], (0, self.units), h, state);
+        for (i, to) in (1..self.n_inputs()).zip([states, cells]) {
+            let (from, part) = (rec.input(i), self.part_of_row(time * self.units, place));
+            rec.dispatch(&concatenate::FORWARD, part, [from], [to], self.grid());
+        }
+    }
+
+    /// Puts the last state behind the outputs, if it is wanted there. A step has put the cell behind it.
+    fn give_state(&self, rec: &mut Recorder<'_>, state: View, y: RecurrentOutput) {
+        if self.return_state && self.return_sequences {
+            let time = rec.input_shape(0).axes()[0];
+            let part = self.part_of_row(self.steps_out(time) * self.units, time * self.units);
+            rec.dispatch(&concatenate::FORWARD, part, [state], [y.view], self.grid());
+        }
+    }
+
+    /// Units among the numbers of a row, from a place on.
+    fn part_of_row(&self, row_len: usize, place: usize) -> concatenate::Record {
+        let [cols, total, offset] = [self.units, row_len, place].map(whole);
+        concatenate::Record { rows: Word::Rows(1), cols, total, offset }
+    }
+
+    /// Lets backward begin with the gradients of the last state. Without outputs of its own, that of the state is the output's.
+    fn end(&self, rec: &mut Recorder<'_>, dy: RecurrentOutput, [carried_h, carried_c, d_part]: [View; 3]) {
+        let time = rec.input_shape(0).axes()[0];
+        let row_len = self.steps_out(time) * self.units;
+        let nothing = [Axis { size: self.units, stride: 1, before: self.units, extent: 0 }];
+        let mut zero = |view| copy(rec, &nothing, (0, 0), dy.view, view);
+        zero(d_part);
+        let mut from = Vec::new();
+        match self.return_sequences {
+            true => from.push((carried_h, time * self.units)),
+            false => zero(carried_h),
+        }
+        from.extend(self.cell_offset(time).map(|place| (carried_c, place)));
+        for (carried, place) in from {
+            let part = self.part_of_row(row_len, place);
+            rec.dispatch(&concatenate::BACKWARD, part, [dy.view], [carried], self.grid());
+        }
+    }
+
+    /// Records the gradients of what it begins with: of the first step's product with the state, and what is carried.
+    fn initial_gradients(&self, rec: &mut Recorder<'_>, [carried_h, carried_c, d_part]: [View; 3]) {
+        let all = [Axis::full(self.units, 1)];
+        if let Some(dh) = rec.input_gradient(1) {
+            copy(rec, &all, (0, self.units), carried_h, dh);
+            let len = length_word(Length::per_row(self.units));
+            rec.dispatch(&add::ACCUMULATE, add::Record { len }, [d_part], [dh], Grid::Elements(len));
+        }
+        if self.cell.states() == 2
+            && let Some(dc) = rec.input_gradient(2)
+        {
+            copy(rec, &all, (0, self.units), carried_c, dc);
+        }
+    }
+
+    /// Records the gradient that the product of a step gives to the state before it.
+    fn state_gradient(&self, rec: &mut Recorder<'_>, step: usize, [d_gates, d_part]: [View; 2]) {
+        let (time, units) = (rec.input_shape(0).axes()[0], self.units);
+        let (columns, width) = (self.cell.gates() * units, self.cell.width() * units);
+        let u = rec.parameter(self.part.names()[1]);
+        let buffers = ["undropped", "more"].map(|what| Self::scratch(rec, what, units));
+        let groups = self.state_groups(true);
+        let first = self.at(step, time) * width + self.cell.first_of_state() * units;
+        self.state_drop(1).backward(rec, groups.len(), buffers, d_part, |rec, group, to| {
+            let range = &groups[group];
+            let sizes = [Word::Rows(1), whole(units), whole(range.len() * units)];
+            let d = Matrix(d_gates, first + range.start * units, time * width);
+            times_transposed(rec, sizes, d, Matrix(u, range.start * units, columns), Matrix(to, 0, units));
+        });
     }
 
     /// The input as a group of gates sees it; kept for backward.
@@ -450,13 +614,12 @@ impl Recurrence {
     pub(super) fn backward(&self, rec: &mut Recorder<'_>, dy: RecurrentOutput) {
         let (shape, units) = (rec.input_shape(0), self.units);
         let time = shape.axes()[0];
-        let (columns, width) = (self.cell.gates() * units, self.cell.width() * units);
+        let width = self.cell.width() * units;
         let [gates, states, cells] = ["gates", "states", "cells"].map(|what| rec.kept_each(what, self.part.idx()));
         let [carried_h, carried_c, d_part] =
             ["carried_state", "carried_cell", "state_gradient"].map(|what| Self::scratch(rec, what, units));
-        let buffers = ["undropped", "more"].map(|what| Self::scratch(rec, what, units));
         let u = rec.parameter(self.part.names()[1]);
-        let mask = if rec.n_inputs() > 1 { rec.input(1) } else { d_part };
+        let mask = if rec.n_inputs() > self.n_inputs() { rec.input(self.n_inputs()) } else { d_part };
         let (before, d_gates) = match self.cell {
             Cell::Lstm => (cells, gates),
             Cell::Gru => (states, gates),
@@ -464,29 +627,29 @@ impl Recurrence {
         };
         let mut outputs = vec![d_gates, carried_h];
         outputs.extend((self.cell == Cell::Lstm).then_some(carried_c));
+        if self.return_state {
+            self.end(rec, dy, [carried_h, carried_c, d_part]);
+        }
         if let Some([_, kernel]) = self.scans(true) {
             for first in (0..time).step_by(MOST_STEPS).rev() {
-                let params = self.scan_params(first..time.min(first + MOST_STEPS), time, dy);
+                let params = self.scan_params(first..time.min(first + MOST_STEPS), time, dy, self.return_state);
                 self.dispatch(rec, kernel, (params, scan::GRID), &[u, dy.view, mask, before], &outputs);
             }
-            self.weight_gradients(rec, d_gates, states);
-            self.input_gradient(rec, d_gates);
-            return;
-        }
-        let groups = self.state_groups(true);
-        for step in (0..time).rev() {
-            let inputs = [d_part, dy.view, mask, before];
-            self.dispatch(rec, self.cell.backward(), (self.params(step, time, dy), self.grid()), &inputs, &outputs);
-            if step == 0 {
-                break;
+            if self.initial_state {
+                self.state_gradient(rec, 0, [d_gates, d_part]);
             }
-            let first = self.at(step, time) * width + self.cell.first_of_state() * units;
-            self.state_drop(1).backward(rec, groups.len(), buffers, d_part, |rec, group, to| {
-                let range = &groups[group];
-                let sizes = [Word::Rows(1), whole(units), whole(range.len() * units)];
-                let d = Matrix(d_gates, first + range.start * units, time * width);
-                times_transposed(rec, sizes, d, Matrix(u, range.start * units, columns), Matrix(to, 0, units));
-            });
+        } else {
+            for step in (0..time).rev() {
+                let inputs = [d_part, dy.view, mask, before];
+                let params = self.backward_params(step, time, dy);
+                self.dispatch(rec, self.cell.backward(), (params, self.grid()), &inputs, &outputs);
+                if step > 0 || self.initial_state {
+                    self.state_gradient(rec, step, [d_gates, d_part]);
+                }
+            }
+        }
+        if self.initial_state {
+            self.initial_gradients(rec, [carried_h, carried_c, d_part]);
         }
         self.weight_gradients(rec, d_gates, states);
         self.input_gradient(rec, d_gates);

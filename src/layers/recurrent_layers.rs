@@ -71,6 +71,14 @@ macro_rules! recurrent_layer {
             /// Whether masked steps give zeros, or the unchanged state.
             #[serde(default)]
             pub zero_output_for_mask: bool,
+            /// Whether the output ends with the state after the last step, and behind it the cell, if there is one: these
+            /// steps alone without `return_sequences`, whose output is the state.
+            #[serde(default)]
+            pub return_state: bool,
+            /// Whether the state before the first step, and the cell, if there is one, are inputs behind the sequence:
+            /// `[batch, units]` each.
+            #[serde(default)]
+            pub initial_state: bool,
         }
 
         impl $name {
@@ -88,7 +96,23 @@ macro_rules! recurrent_layer {
                     return_sequences: false,
                     go_backwards: false,
                     zero_output_for_mask: false,
+                    return_state: false,
+                    initial_state: false,
                 }
+            }
+
+            /// Gives the last state, too.
+            #[must_use]
+            pub fn return_state(mut self) -> Self {
+                self.return_state = true;
+                self
+            }
+
+            /// Begins with states that are inputs.
+            #[must_use]
+            pub fn initial_state(mut self) -> Self {
+                self.initial_state = true;
+                self
             }
 
             /// Gives the state after each step.
@@ -136,6 +160,8 @@ macro_rules! recurrent_layer {
                     return_sequences: self.return_sequences,
                     go_backwards: self.go_backwards,
                     zero_output_for_mask: self.zero_output_for_mask,
+                    return_state: self.return_state,
+                    initial_state: self.initial_state,
                 }
             }
 
@@ -158,7 +184,11 @@ macro_rules! recurrent_layer {
             }
 
             fn masking(&self) -> MaskUse {
-                if self.return_sequences { MaskUse::Takes } else { MaskUse::Ends }
+                let behind = self.recurrence(RecurrencePart::Whole).n_inputs();
+                match self.return_sequences && !self.return_state {
+                    true => MaskUse::Takes { behind },
+                    false => MaskUse::Ends { behind },
+                }
             }
 
             fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
@@ -193,11 +223,11 @@ recurrent_layer! {
     ///
     /// | tensor | shape | initial value |
     /// | --- | --- | --- |
-    /// | input | `[batch, time, features]`, and perhaps a mask `[batch, time]` | |
+    /// | input | `[batch, time, features]`, with `initial_state` state and cell `[batch, units]`, and perhaps a mask `[batch, time]` | |
     /// | `kernel` | `[features, 4 * units]` | `kernel_initializer`, Glorot uniform |
     /// | `recurrent_kernel` | `[units, 4 * units]` | `recurrent_initializer`, orthogonal |
     /// | `bias` | `[4 * units]` | 0; 1 for f |
-    /// | output | `[batch, units]`, or `[batch, time, units]` | |
+    /// | output | `[batch, units]`, or `[batch, time, units]`; with `return_state` `[batch, 2, units]`, or `[batch, time + 2, units]` | |
     ///
     /// Source: Hochreiter & Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735.
     Lstm {
@@ -221,11 +251,11 @@ recurrent_layer! {
     ///
     /// | tensor | shape | initial value |
     /// | --- | --- | --- |
-    /// | input | `[batch, time, features]`, and perhaps a mask `[batch, time]` | |
+    /// | input | `[batch, time, features]`, with `initial_state` the state `[batch, units]`, and perhaps a mask `[batch, time]` | |
     /// | `kernel` | `[features, 3 * units]` | `kernel_initializer`, Glorot uniform |
     /// | `recurrent_kernel` | `[units, 3 * units]` | `recurrent_initializer`, orthogonal |
     /// | `bias` | `[2, 3 * units]`: b and b' | 0 |
-    /// | output | `[batch, units]`, or `[batch, time, units]` | |
+    /// | output | `[batch, units]`, or `[batch, time, units]`; with `return_state` `[batch, 1, units]`, or `[batch, time + 1, units]` | |
     ///
     /// Source: Cho et al. 2014, arXiv:1406.1078, version 1, whose reset gate acts after the product.
     Gru {
@@ -249,11 +279,11 @@ recurrent_layer! {
     ///
     /// | tensor | shape | initial value |
     /// | --- | --- | --- |
-    /// | input | `[batch, time, features]`, and perhaps a mask `[batch, time]` | |
+    /// | input | `[batch, time, features]`, with `initial_state` the state `[batch, units]`, and perhaps a mask `[batch, time]` | |
     /// | `kernel` | `[features, units]` | `kernel_initializer`, Glorot uniform |
     /// | `recurrent_kernel` | `[units, units]` | `recurrent_initializer`, orthogonal |
     /// | `bias` | `[units]` | 0 |
-    /// | output | `[batch, units]`, or `[batch, time, units]` | |
+    /// | output | `[batch, units]`, or `[batch, time, units]`; with `return_state` `[batch, 1, units]`, or `[batch, time + 1, units]` | |
     SimpleRnn {
     }, "SimpleRNN", Simple, |_layer| (Activation::Sigmoid, Initializer::Zeros)
 }

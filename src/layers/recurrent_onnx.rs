@@ -26,7 +26,7 @@ fn in_order(values: &[f32], cell: Cell) -> Vec<f32> {
 /// Writes the outputs.
 pub(super) fn recurrence_onnx(it: &Recurrence, form: &mut Form<'_>) -> Value {
     match activation_of(it) {
-        Some(activation) if form.n_inputs() == 1 => operator(it, form, activation),
+        Some(activation) if form.n_inputs() == it.n_inputs() => operator(it, form, activation),
         _ => scan(it, form),
     }
 }
@@ -43,7 +43,7 @@ fn activation_of(it: &Recurrence) -> Option<&'static str> {
 }
 
 fn operator(it: &Recurrence, form: &mut Form<'_>, activation: &'static str) -> Value {
-    let (x, features) = (form.input(0), form.input_shape(0).last());
+    let ([time, features], x) = ([form.input_shape(0).axes()[0], form.input_shape(0).last()], form.input(0));
     let x = form.transpose(&x, [1, 0, 2]);
     let [w, r] = [(0, features), (1, it.units)].map(|(at, inputs)| weights(it, form, at, inputs));
     let bias = if it.use_bias { biases(it, form) } else { Value::NONE };
@@ -60,14 +60,32 @@ fn operator(it: &Recurrence, form: &mut Form<'_>, activation: &'static str) -> V
     if it.cell == Cell::Gru {
         settings.push(("linear_before_reset", Attribute::Int(1)));
     }
-    // All states `[time, 1, batch, units]`, and the last one `[1, batch, units]`.
-    let states = form.ops(kind, &[&x, &w, &r, &bias], &settings, 2);
-    if !it.return_sequences {
-        let axis = form.ints(&[0]);
+    let mut inputs = vec![x, w, r, bias];
+    if it.initial_state {
+        // No lengths of the sequences.
+        inputs.push(Value::NONE);
+        inputs.extend(given(it, form).iter().map(|state| form.unsqueeze(state, &[0])).collect::<Vec<_>>());
+    }
+    // All states `[time, 1, batch, units]`, the last one `[1, batch, units]`, and the cell.
+    let states = form.ops(kind, &inputs.iter().collect::<Vec<_>>(), &settings, 1 + it.cell.states());
+    let axis = form.ints(&[0]);
+    if !it.return_sequences && !it.return_state {
         return form.op("Squeeze", &[&states[1], &axis], &[]);
     }
+    let mut parts = Vec::new();
+    if it.return_sequences {
+        parts.push(sequence(it, form, &states[0]));
+    }
+    if it.return_state {
+        parts.extend(states[1..].iter().map(|state| form.transpose(state, [1, 0, 2])));
+    }
+    joined(it, form, &parts, time)
+}
+
+/// All states of a sequence, in the order of the output.
+fn sequence(it: &Recurrence, form: &mut Form<'_>, states: &Value) -> Value {
     let axis = form.ints(&[1]);
-    let y = form.op("Squeeze", &[&states[0], &axis], &[]);
+    let y = form.op("Squeeze", &[states, &axis], &[]);
     let y = form.transpose(&y, [1, 0, 2]);
     if !it.go_backwards || it.part != RecurrencePart::Whole {
         return y;
@@ -75,6 +93,20 @@ fn operator(it: &Recurrence, form: &mut Form<'_>, activation: &'static str) -> V
     // ONNX leaves each output at its step; here they stand in the order in which they are computed.
     let [start, end, axis, step] = [-1, i64::MIN, 1, -1].map(|at| form.ints(&[at]));
     form.op("Slice", &[&y, &start, &end, &axis, &step], &[])
+}
+
+/// The states before the first step.
+fn given(it: &Recurrence, form: &mut Form<'_>) -> Vec<Value> {
+    (1..it.n_inputs()).map(|i| form.input(i)).collect()
+}
+
+/// Parts of the output one behind the other.
+fn joined(it: &Recurrence, form: &mut Form<'_>, parts: &[Value], time: usize) -> Value {
+    let joined = match parts {
+        [one] => one.clone(),
+        _ => form.op("Concat", &parts.iter().collect::<Vec<_>>(), &[("axis", Attribute::Int(1))]),
+    };
+    form.reshape(&joined, &[it.steps_out(time), it.units])
 }
 
 /// Weights of the input (0) or the state (1), `[1, gates * units, inputs]`.
@@ -104,14 +136,9 @@ fn scan(it: &Recurrence, form: &mut Form<'_>) -> Value {
         let bias = bias_of(it, form, 0);
         gates = form.op("Add", &[&gates, &bias], &[]);
     }
-    let rows = form.op("Shape", &[&x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(1))]);
-    let units = form.sizes([it.units]);
-    let shape = form.op("Concat", &[&rows, &units], &[("axis", Attribute::Int(0))]);
-    // Zeros, by the operator's default.
-    let zeros = form.op("ConstantOfShape", &[&shape], &[]);
-    let states = vec![zeros; if it.cell == Cell::Lstm { 2 } else { 1 }];
-    let mask = (form.n_inputs() > 1).then(|| {
-        let mask = form.input(1);
+    let states = if it.initial_state { given(it, form) } else { zeros(it, form, &x) };
+    let mask = (form.n_inputs() > it.n_inputs()).then(|| {
+        let mask = form.input(it.n_inputs());
         form.unsqueeze(&mask, &[2])
     });
     let items: Vec<Value> = std::iter::once(gates).chain(mask.clone()).collect();
@@ -131,6 +158,11 @@ fn scan(it: &Recurrence, form: &mut Form<'_>) -> Value {
         let output = output(it, form, &next[0], counts.as_ref());
         [next, it.return_sequences.then_some(output).into_iter().collect()]
     });
+    if it.return_state {
+        let mut parts = if it.return_sequences { vec![form.reshape(&all[0], &[time, it.units])] } else { Vec::new() };
+        parts.extend(last.iter().map(|state| form.reshape(state, &[1, it.units])));
+        return joined(it, form, &parts, time);
+    }
     if it.return_sequences {
         return form.reshape(&all[0], &[time, it.units]);
     }
@@ -143,6 +175,16 @@ fn scan(it: &Recurrence, form: &mut Form<'_>) -> Value {
     });
     let last = form.reshape(&last[0], &[it.units]);
     output(it, form, &last, counts.as_ref())
+}
+
+/// States of zeros, for as many rows as the input has.
+fn zeros(it: &Recurrence, form: &mut Form<'_>, x: &Value) -> Vec<Value> {
+    let rows = form.op("Shape", &[x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(1))]);
+    let units = form.sizes([it.units]);
+    let shape = form.op("Concat", &[&rows, &units], &[("axis", Attribute::Int(0))]);
+    // Zeros, by the operator's default.
+    let zeros = form.op("ConstantOfShape", &[&shape], &[]);
+    vec![zeros; it.cell.states()]
 }
 
 /// The output of a step: its state, or 0 where the mask leaves it out and the layer says so.

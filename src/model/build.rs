@@ -169,7 +169,7 @@ impl ModelBuilder {
         self.layers[layer.0].is_trainable = false;
     }
 
-    /// Uses a layer. One that takes a mask gets that of its input, if it has one, as its second input.
+    /// Uses a layer. One that takes a mask gets that of its first input, if it has one, behind its inputs.
     pub fn call(&mut self, layer: LayerRef, inputs: &[TensorRef]) -> TensorRef {
         self.call_node(layer, inputs, Direction::Forward)
     }
@@ -189,9 +189,10 @@ impl ModelBuilder {
             (MaskUse::Drops, _) | (_, None) => None,
             (MaskUse::Passes, Some(first)) => self.mask_of[first],
             (MaskUse::Makes { value }, Some(first)) => Some(self.add_mask(SequenceMask::Of(first, value))),
-            (MaskUse::Takes | MaskUse::Ends, Some(_)) => {
-                let mask = self.take_mask(&mut inputs);
-                mask.filter(|_| masking == MaskUse::Takes)
+            (MaskUse::Takes { behind }, Some(_)) => self.take_mask(&mut inputs, behind),
+            (MaskUse::Ends { behind }, Some(_)) => {
+                self.take_mask(&mut inputs, behind);
+                None
             }
             (MaskUse::Merges, Some(_)) => self.merged_mask(&inputs),
             (MaskUse::Joins, Some(_)) => self.joined_mask(&inputs),
@@ -204,13 +205,13 @@ impl ModelBuilder {
         TensorRef(self.tensors.len() - 1)
     }
 
-    /// Adds the mask of the one input to it, unless it is given. Returns the mask.
-    fn take_mask(&mut self, inputs: &mut Vec<usize>) -> Option<usize> {
-        if let &[_, given] = &inputs[..] {
-            return Some(self.add_mask(SequenceMask::Made(TensorRef(given))));
+    /// Adds the mask of the first input behind so many, unless it is given. Returns the mask.
+    fn take_mask(&mut self, inputs: &mut Vec<usize>, behind: usize) -> Option<usize> {
+        if let Some(given) = inputs.get(behind).filter(|_| inputs.len() == behind + 1) {
+            return Some(self.add_mask(SequenceMask::Made(TensorRef(*given))));
         }
         let mask = self.mask_of[inputs[0]]?;
-        if inputs.len() == 1 {
+        if inputs.len() == behind {
             inputs.push(self.mask(mask).0);
         }
         Some(mask)

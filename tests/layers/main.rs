@@ -28,6 +28,7 @@ mod norm_rows;
 mod optimizers;
 mod packed;
 mod random;
+mod recurrent_rows;
 mod reshaping;
 mod rows;
 mod scaling;

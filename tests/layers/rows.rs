@@ -80,6 +80,7 @@ static TABLES: &[&[Row]] = &[
     crate::merging::ROWS,
     crate::norm_rows::ROWS,
     crate::random::ROWS,
+    crate::recurrent_rows::ROWS,
     crate::reshaping::ROWS,
     crate::scaling::ROWS,
     crate::sequences::ROWS,

@@ -14,6 +14,7 @@ use ndarray::{Array1, Array2};
 
 use crate::bench::Bench;
 use crate::close::assert_close;
+use crate::recurrent_rows::OTHER_MASK;
 use crate::rows::{Refusal, Row, TWO_INPUTS, Truth, row};
 
 const NO_SEQUENCE: &str = "needs an input [batch, time, features], but got [batch, 64]\n  help: a sequence of single numbers has one \
@@ -21,29 +22,7 @@ const NO_SEQUENCE: &str = "needs an input [batch, time, features], but got [batc
 
 const FLAT: Refusal = Refusal { settings: "", inputs: &[&[64]], says: NO_SEQUENCE };
 
-const NO_STEPS: Refusal = Refusal {
-    settings: "units = 2",
-    inputs: &[&[64]],
-    says: "needs an input [batch, time, features] and perhaps a mask [batch, time], but got [batch, 64]\n  help: a sequence of \
-           single numbers has one feature: `Reshape` adds an axis; indices go through `Embedding`; its input comes from `in0`",
-};
-
-const OTHER_MASK: Refusal = Refusal {
-    settings: "units = 2",
-    inputs: &[&[4, 3], &[3]],
-    says: "needs an input [batch, time, features] and perhaps a mask [batch, time], but got [batch, 4, 3] and [batch, 3]\n  help: a \
-           sequence of single numbers has one feature: `Reshape` adds an axis; indices go through `Embedding`; its input comes \
-           from `in0`, `in1`",
-};
-
 const OTHER_MASK_AT_ALL: Refusal = Refusal { settings: "", ..OTHER_MASK };
-
-const NO_SLOPE: Refusal = Refusal {
-    settings: "units = 2\nactivation = \"gelu\"",
-    inputs: &[&[4, 3]],
-    says: "needs an activation whose slope follows from its output alone, but got another one\n  help: `tanh` is Keras' default; \
-           `relu`, `sigmoid`, `elu` and `softsign` are possible, too; its input comes from `in0`",
-};
 
 const NO_QUERY: &str = "needs a query [batch, time, features], perhaps value and key [batch, keys, features], and perhaps masks [batch, time] \
                         and [batch, keys], but got [batch, 64]\n  help: name query, value, key, then masks; value and key have one \
@@ -189,80 +168,6 @@ pub static ROWS: &[Row] = &[
         ..row("RotaryEmbedding", "", &[&[5, 3, 6]])
     },
     Row { numbers: [0, 70], ..row("RotaryEmbedding", "max_wavelength = 50\nscaling_factor = 2", &[&[7, 10]]) },
-    Row {
-        output: &[4, 6],
-        numbers: [120, 0],
-        refuses: &[
-            Refusal { settings: "layer = { type = \"LSTM\", units = 2 }", ..NO_STEPS },
-            Refusal {
-                settings: "layer = { type = \"LSTM\", units = 2, go_backwards = true }",
-                inputs: &[&[4, 3]],
-                says: "needs a layer that goes forwards, but got `go_backwards = true`\n  help: leave it out: the layer is used in \
-                       both directions; its input comes from `in0`",
-            },
-        ],
-        ..row("Bidirectional", "layer = { type = \"LSTM\", units = 3, return_sequences = true }", &[&[4, 1]])
-    },
-    Row {
-        output: &[3],
-        numbers: [108, 0],
-        ..row("Bidirectional", "layer = { type = \"GRU\", units = 3 }\nmerge_mode = \"mul\"", &[&[3, 1], &[3]])
-    },
-    Row {
-        output: &[4, 3],
-        numbers: [63, 0],
-        refuses: &[
-            NO_STEPS,
-            OTHER_MASK,
-            NO_SLOPE,
-            Refusal {
-                settings: "units = 2\nreset_after = false",
-                inputs: &[&[4, 3]],
-                says: "needs `reset_after = true`, but got false\n  help: the reset gate before the product is not there; Keras' \
-                       default is after it; its input comes from `in0`",
-            },
-        ],
-        ..row("GRU", "units = 3\nreturn_sequences = true\ngo_backwards = true", &[&[4, 2], &[4]])
-    },
-    Row {
-        output: &[3],
-        numbers: [54, 0],
-        ..row("GRU", "units = 3\ndropout = 0.25\nrecurrent_dropout = 0.5\nuse_bias = false", &[&[4, 3]])
-    },
-    Row {
-        output: &[5, 3],
-        numbers: [84, 0],
-        refuses: &[
-            NO_STEPS,
-            OTHER_MASK,
-            NO_SLOPE,
-            Refusal {
-                settings: "units = 2\nrecurrent_activation = \"tanh\"",
-                inputs: &[&[4, 3]],
-                says: "needs `sigmoid` or `hard_sigmoid` as its recurrent activation, but got another one\n  help: gates are numbers \
-                       from 0 to 1; `sigmoid` is Keras' default; its input comes from `in0`",
-            },
-            Refusal {
-                settings: "units = 0",
-                inputs: &[&[4, 3]],
-                says: "needs at least one unit, but got 0\n  help: set `units`; its input comes from `in0`",
-            },
-        ],
-        ..row("LSTM", "units = 3\nreturn_sequences = true\nzero_output_for_mask = true", &[&[5, 3], &[5]])
-    },
-    Row { output: &[3], numbers: [84, 0], ..row("LSTM", "units = 3\nactivation = \"softsign\"", &[&[1, 3]]) },
-    Row {
-        output: &[4, 3],
-        numbers: [84, 0],
-        ..row("LSTM", "units = 3\nreturn_sequences = true\ndropout = 0.25\nrecurrent_dropout = 0.5", &[&[4, 3], &[4]])
-    },
-    Row { output: &[3], numbers: [72, 0], ..row("LSTM", "units = 3\ndropout = 0.5\nuse_bias = false", &[&[4, 3]]) },
-    Row {
-        output: &[4, 2],
-        numbers: [12, 0],
-        refuses: &[NO_STEPS, OTHER_MASK],
-        ..row("SimpleRNN", "units = 2\nreturn_sequences = true\nrecurrent_dropout = 0.5", &[&[4, 3], &[4]])
-    },
     Row {
         output: &[3, 2],
         refuses: &[FLAT, TWO_INPUTS],

@@ -21,14 +21,17 @@ crate::params! {
     steps: u32,
     /// Place of this step in the sequence.
     at: u32,
-    /// Place of the step that is computed after it; [`NONE`] for the last.
+    /// Place of the step that is computed after it; [`NONE`] for the last. Backward reads whether `d_part`, `carried_h`
+    /// and `carried_c` hold the gradients of what comes after it: behind the last step those of the last state.
     next: u32,
-    /// 1 for the step that is computed first, else 0.
+    /// 1 for the step that is computed first, if it begins with zeros, else 0.
     is_first: u32,
     /// First element of this step in a row of `y`; [`NONE`] if its output is not wanted.
     y_offset: u32,
     /// Elements of a row of `y`.
     y_stride: u32,
+    /// First element of the LSTM's cell after this step in a row of `y`; [`NONE`] if it is not wanted.
+    cell_offset: u32,
 }
 
 /// No step, or no output.
@@ -122,6 +125,7 @@ struct RecurrentStep {
     is_first: bool,
     y_offset: Option<usize>,
     y_stride: usize,
+    cell_offset: Option<usize>,
     is_masked: bool,
     is_zero_output: bool,
     is_hard: bool,
@@ -142,6 +146,7 @@ impl RecurrentStep {
             is_first: p.is_first != 0,
             y_offset: some(p.y_offset),
             y_stride: index(p.y_stride),
+            cell_offset: some(p.cell_offset),
             is_masked: is("MASKED", 0.0),
             is_zero_output: is("ZERO_OUTPUT", 0.0),
             is_hard: is("HARD", 0.0),

@@ -30,6 +30,11 @@ crate::params! {
     y_stride: u32,
     /// 1 if outputs stand in the order of the steps, 0 if they stand in that of the sequence.
     y_in_order: u32,
+    /// 1 if the layer does not begin with zeros. Forward: `state`, and the first step's place in `states` and `cells`, hold
+    /// what it begins with. Backward: `carried_h` and `carried_c` hold the gradients of the last state.
+    is_given: u32,
+    /// First element of the LSTM's last cell in a row of `y`; [`recurrent::NONE`] if it is not wanted.
+    cell_offset: u32,
 }
 
 family!("recurrent_scan", [Grid, Activation, Gates], 128);
@@ -136,17 +141,20 @@ impl Params {
     }
 
     /// Sizes of one step.
-    fn of_step(&self, step: u32) -> recurrent::Params {
+    fn of_step(&self, step: u32, is_backward: bool) -> recurrent::Params {
         let next = step + 1;
+        // Backward asks only whether something comes after the step.
+        let behind = if is_backward && self.is_given != 0 { 0 } else { recurrent::NONE };
         recurrent::Params {
             rows: self.rows,
             units: self.units,
             steps: self.steps,
             at: self.place(step),
-            next: if next < self.steps { self.place(next) } else { recurrent::NONE },
-            is_first: u32::from(step == 0),
+            next: if next < self.steps { self.place(next) } else { behind },
+            is_first: u32::from(step == 0 && self.is_given == 0),
             y_offset: self.output(step),
             y_stride: self.y_stride,
+            cell_offset: if next < self.steps { recurrent::NONE } else { self.cell_offset },
         }
     }
 }
@@ -175,11 +183,11 @@ fn forward(call: &Call<'_>, outputs: &mut [&mut [f32]], gates: u32, [step, produ
     let &[u, bias, mask] = call.inputs else { return };
     let mut part = vec![0.0; index(p.rows) * index(columns)];
     for at in p.first..p.first + p.count {
-        if at > 0 {
+        if at > 0 || p.is_given != 0 {
             let factors: [(&[f32], _); 2] = [(&*outputs[2], [0, p.units]), (u, [0, columns])];
             multiply(product, [p.rows, columns, p.units], factors, &mut part);
         }
-        step(&Call { params: &p.of_step(at).words(), inputs: &[&part, bias, mask], ..*call }, outputs);
+        step(&Call { params: &p.of_step(at, false).words(), inputs: &[&part, bias, mask], ..*call }, outputs);
     }
 }
 
@@ -191,11 +199,14 @@ fn backward(call: &Call<'_>, outputs: &mut [&mut [f32]], [gates, first, width]: 
     let &[u, dy, known, before] = call.inputs else { return };
     let mut d_part = vec![0.0; index(p.rows) * index(p.units)];
     for at in (p.first..p.first + p.count).rev() {
-        if at + 1 < p.steps {
+        if at + 1 == p.steps {
+            // What the last state's gradient has is carried.
+            d_part.fill(0.0);
+        } else {
             let behind = p.place(at + 1) * width + first * p.units;
             let factors: [(&[f32], _); 2] = [(&*outputs[0], [behind, p.steps * width]), (u, [0, columns])];
             multiply(product, [p.rows, p.units, columns], factors, &mut d_part);
         }
-        step(&Call { params: &p.of_step(at).words(), inputs: &[&d_part, dy, known, before], ..*call }, outputs);
+        step(&Call { params: &p.of_step(at, true).words(), inputs: &[&d_part, dy, known, before], ..*call }, outputs);
     }
 }

@@ -49,7 +49,9 @@ fn case(
     [at, next, is_first, y_offset]: [u32; 4],
     asked: RecurrentArguments,
 ) -> (Case, Params) {
-    let params = Params { rows, units, steps, at, next, is_first, y_offset, y_stride: units + 9 };
+    // The cell stands behind the output, where the row ends.
+    let cell_offset = if next == NONE { units + 9 } else { NONE };
+    let params = Params { rows, units, steps, at, next, is_first, y_offset, y_stride: 2 * units + 9, cell_offset };
     let label = format!("{rows} x {units}, {at} to {next} of {steps}, {:?}", asked.function.activation);
     let mut case = Case::elements(label, params.words(), rows * units).function(asked.function);
     for (name, is, default) in [

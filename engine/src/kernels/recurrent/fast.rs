@@ -143,6 +143,9 @@ pub(super) fn forward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         if let Some(next) = s.next {
             cells[s.place(row, next, units)..][..units].copy_from_slice(&c);
         }
+        if let Some(first) = s.cell_offset {
+            y[row * s.y_stride + first..][..units].copy_from_slice(&c);
+        }
         rows.leave([states, state, y], row, &h, counts);
     }
 }

@@ -92,6 +92,9 @@ pub(super) fn forward_lstm(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
         if let Some(next) = s.next {
             outputs[4][s.place(row, next, units) + unit] = single(c);
         }
+        if let Some(first) = s.cell_offset {
+            outputs[3][row * s.y_stride + first + unit] = single(c);
+        }
         n.leave(outputs, row, unit, h, counts);
     });
 }

@@ -2,6 +2,7 @@
 
 use super::super::activation_functions::{Activation, Function};
 use super::super::cases::{Case, InputFill};
+use super::super::recurrent::NONE;
 use super::super::rounding::{float, index};
 use super::Params;
 
@@ -13,14 +14,16 @@ const FOLDED: [u32; 2] = [8_100, 1];
 
 const STEPS: u32 = 7;
 
-/// Steps of a case, and the constants that are 1: all, the first ones, the last ones, and some between.
-const PARTS: [([u32; 2], &[&str]); 6] = [
-    ([0, STEPS], &["MASKED"]),
-    ([0, STEPS], &[]),
-    ([0, 3], &["MASKED", "ZERO_OUTPUT", "HARD"]),
-    ([3, 4], &["MASKED"]),
-    ([2, 3], &[]),
-    ([6, 1], &["MASKED", "ZERO_OUTPUT"]),
+/// Steps of a case, whether states and gradients are given, and the constants that are 1: all, the first ones, the last
+/// ones, and some between.
+const PARTS: [([u32; 2], bool, &[&str]); 7] = [
+    ([0, STEPS], false, &["MASKED"]),
+    ([0, STEPS], true, &[]),
+    ([0, 3], false, &["MASKED", "ZERO_OUTPUT", "HARD"]),
+    ([3, 4], false, &["MASKED"]),
+    ([2, 3], false, &[]),
+    ([6, 1], true, &["MASKED", "ZERO_OUTPUT"]),
+    ([0, 2], true, &["MASKED"]),
 ];
 
 /// Every case of a kernel, with its buffers.
@@ -30,12 +33,25 @@ fn each(buffers: impl Fn(Case, &Params) -> Case) -> Vec<Case> {
 }
 
 fn case([rows, units]: [u32; 2], part: usize, buffers: &impl Fn(Case, &Params) -> Case) -> Case {
-    let ([first, count], constants) = PARTS[part];
+    let ([first, count], is_given, constants) = PARTS[part];
     let [go_backwards, y_in_order] = [u32::from(part % 2 == 1), u32::from(part / 2 % 2 == 1)];
     // The output of the last step alone, and those of all, within wider ones.
-    let (y_width, y_stride) = if part == 3 { (0, units + 9) } else { (units + 2, STEPS * (units + 2) + 5) };
-    let params =
-        Params { rows, units, steps: STEPS, first, count, go_backwards, y_first: 1, y_width, y_stride, y_in_order };
+    let (y_width, of_outputs) = if part == 3 { (0, units + 9) } else { (units + 2, STEPS * (units + 2) + 5) };
+    let (y_stride, cell_offset) = if is_given { (of_outputs + units, of_outputs) } else { (of_outputs, NONE) };
+    let params = Params {
+        rows,
+        units,
+        steps: STEPS,
+        first,
+        count,
+        go_backwards,
+        y_first: 1,
+        y_width,
+        y_stride,
+        y_in_order,
+        is_given: u32::from(is_given),
+        cell_offset,
+    };
     let label = format!("{rows} x {units}, {count} steps from {first} of {STEPS}, {constants:?}");
     let case = Case::elements(label, params.words(), 16 * rows).function(Function::plain(Activation::Tanh));
     buffers(constants.iter().fold(case, |case, name| case.constant(name, 1.0)), &params)
