@@ -15,7 +15,7 @@ from keras.src.models.functional import Functional
 from keras.src.ops.function import make_node_key
 
 from ._front import Front, whole
-from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, STATISTICS, Settings, convert
+from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, RECURRENT, STATISTICS, Settings, convert
 from ._nodes import Graph, Node, Unsupported
 from ._ops import Value, Writer, written
 from ._settings import of_layer, of_model
@@ -160,6 +160,8 @@ class _Reader:
         ]
         needed = _needed(waiting, _places(config["output_layers"]))
         waiting = [item for item in waiting if (item[0]["name"], item[1]) in needed]
+        wanted = itertools.chain(_outputs(config["output_layers"]), *(_read_by(node) for _, _, node in waiting))
+        read = {(layer, idx) for layer, _, idx in wanted}
         while waiting:
             # A layer's calls come as Keras makes them: weights are those of the first, moving averages those of the last.
             following = {entry["name"]: use for entry, use, _ in reversed(waiting)}
@@ -176,7 +178,8 @@ class _Reader:
             layer = _operation(model, entry["name"])
             calls = _calls(model, layer)
             if isinstance(layer, keras.Layer):
-                made = self._layer(layer, entry, reads, prefix, _Use(use, node["kwargs"], calls))
+                has_states = any((entry["name"], idx) in read for idx in range(1, len(calls[use].output_tensors)))
+                made = self._layer(layer, entry, reads, prefix, _Use(use, node["kwargs"], calls, has_states))
                 made = self._without_mask(layer, calls[use : use + 1], made)
             else:
                 made = self._of_ops(layer, calls[use], reads, prefix)
@@ -186,12 +189,15 @@ class _Reader:
     def trace(self, trace: Trace, inputs: list[str], prefix: str) -> list[str]:
         """Adds the layers and operations of traced code that reads these tensors; gives its outputs."""
         known = {id(tensor): name for tensor, name in zip(trace.inputs, inputs)}
-        for node in _read_for(trace):
+        needed = _read_for(trace)
+        read = {id(tensor) for tensor in keras.tree.flatten(trace.outputs)} | {id(tensor) for node in needed for tensor in _read_tensors(node)}
+        for node in needed:
             operation, first = node.operation, len(self.problems)
             calls = [other for other in trace.nodes if other.operation is operation]
             reads = [known[id(tensor)] for tensor in _read_tensors(node)]
             if isinstance(operation, keras.Layer):
-                use = _Use(calls.index(node), node.arguments.kwargs, calls)
+                has_states = any(id(tensor) in read for call in calls for tensor in call.output_tensors[1:])
+                use = _Use(calls.index(node), node.arguments.kwargs, calls, has_states)
                 made = self._without_mask(operation, [node], self._layer(operation, _entry(operation), reads, prefix, use))
             else:
                 made = self._of_ops(operation, node, reads, prefix)
@@ -208,7 +214,7 @@ class _Reader:
             problems.append("is not supported behind a mask, which `Embedding` and `Masking` make")
         try:
             rewritten = _REWRITTEN.get(type(layer))
-            trace = rewritten(layer, node.input_tensors[0]) if rewritten else traced(layer, node.arguments.args, node.arguments.kwargs)
+            trace = rewritten(layer, *_read_tensors(node)) if rewritten else traced(layer, node.arguments.args, node.arguments.kwargs)
         except Unsupported as error:
             is_named = _is_code(layer) or type(layer) in _REWRITTEN
             problems.append(str(error) if is_named else "this kind of layer is not supported")
@@ -238,6 +244,8 @@ class _Reader:
         is_reversed = kind == "ReversibleEmbedding" and _is_reversed(kwargs, use.calls[use.number])
         if kind == "ReversibleEmbedding":
             ignored |= {"reverse"}
+        if kind in RECURRENT:
+            ignored |= {"initial_state"}
         if kind in ATTENTIONS:
             ignored |= {*_SEQUENCES, "use_causal_mask"}
             ignored |= {f"{part}_mask" for part in _SEQUENCES if _finds_mask(use.calls, part)}
@@ -248,6 +256,8 @@ class _Reader:
         # A model of several inputs is called with a list of masks.
         given = {key: value for key, value in kwargs.items() if key not in ignored and any(part is not None for part in keras.tree.flatten(value))}
         self.problems += [f"{who}: the argument `{key}={value}` of its call is not supported" for key, value in given.items()]
+        if kind in RECURRENT and use.number == 0:
+            self.problems += [f"{who}: {problem}" for problem in _of_states(layer, use, len(inputs) - 1)]
         if use.number == 0 and (layer.supports_masking or is_graph(layer)) and _has_mask(use.calls):
             self.problems += [f"{who}: {problem}" for problem in self._of_mask(kind, layer)]
         if use.number == 0 and _may_be_itself(kind, use.calls) and _has_mask(use.calls):
@@ -264,6 +274,14 @@ class _Reader:
             settings["reverse"], is_reversed = True, False
         elif not is_reversed and any(node.layer is layer and node.settings.get("reverse") for node in self.graph.nodes):
             self.problems.append(f"{who}: needs a first call without `reverse`, or `reverse` in each of its calls")
+        if kind in RECURRENT:
+            # With several tensors Keras looks for no mask, but gives that of the sequence to the output.
+            is_ignored = len(inputs) > 1 and kwargs.get("mask") is None
+            settings |= {"return_state": use.has_states, "initial_state": len(inputs) > 1, "ignore_mask": is_ignored}
+            earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
+            for key, what in (("return_state", "return_state"), ("initial_state", "initial_state"), ("ignore_mask", "mask")):
+                if earlier[key] != settings[key]:
+                    self.problems.append(f"{who}: `{what}` has to be used in each of its calls, or in none")
         weights = LAYERS[kind].weights
         is_first = all(node.layer is not layer for node in self.graph.nodes)
         uses = sum(node.layer is layer for node in self.graph.nodes)
@@ -273,7 +291,15 @@ class _Reader:
         if kind == "CustomScaleLayer":
             inputs = [inputs[0], self._scaled(f"{tensor}.scaled", entry["config"], inputs[1])]
         self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights, is_reversed))
-        return [tensor]
+        return self._with_states(layer, tensor, use) if use.has_states else [tensor] * len(use.calls[use.number].output_tensors)
+
+    def _with_states(self, layer: Any, tensor: str, use: _Use) -> list[str]:
+        """The output of a recurrent layer, and its states, which stand behind the steps of the output."""
+        writer, count, units = Writer(self.graph, tensor), RECURRENT[type(layer).__name__], int(layer.units)
+        steps = int(use.calls[use.number].output_tensors[0].shape[1]) if layer.return_sequences else 0
+        whole = Value(tensor, (steps + count, units))
+        states = [writer.reshape(writer.crop(whole, 0, at, at + 1), (units,)).name for at in range(steps, steps + count)]
+        return [writer.crop(whole, 0, 0, steps).name if layer.return_sequences else states[0], *states]
 
     def _of_mask(self, kind: str, layer: Any) -> list[str]:
         """What the engine does with a mask in another way than Keras."""
@@ -346,6 +372,8 @@ class _Use:
     kwargs: Settings
     #: All of them, as Keras has recorded them.
     calls: list[Any]
+    #: Does anything read more than the first of the layer's outputs?
+    has_states: bool = False
 
 
 def _entry(layer: Any) -> Settings:
@@ -369,7 +397,7 @@ def _read_for(trace: Trace) -> list[Any]:
 
 def _read_tensors(node: Any) -> list[Any]:
     """Tensors that a use of a layer reads, apart from masks."""
-    named = [node.arguments.kwargs.get(part) for part in _SEQUENCES]
+    named = [node.arguments.kwargs.get(part) for part in _READ]
     return [tensor for tensor in keras.tree.flatten([node.arguments.args, named]) if isinstance(tensor, KerasTensor)]
 
 
@@ -430,6 +458,21 @@ def _has_mask(calls: list[Any]) -> bool:
 
 #: Sequences that an attention reads, by the names of its arguments.
 _SEQUENCES = ("query", "value", "key")
+#: Arguments with tensors that are no masks.
+_READ = (*_SEQUENCES, "initial_state")
+
+
+def _of_states(layer: Any, use: _Use, given: int) -> Iterator[str]:
+    """What is wrong with the states that a recurrent layer reads or gives."""
+    count = RECURRENT[type(layer).__name__]
+    if given not in (0, count):
+        yield f"`initial_state` needs {count} tensor{'s' * (count > 1)} [batch, {layer.units}], but has {given}"
+    is_masked = _has_mask(use.calls) and (given == 0 or use.kwargs.get("mask") is not None)
+    if use.has_states and (layer.return_sequences and _has_mask(use.calls) or layer.zero_output_for_mask and is_masked):
+        yield (
+            "`return_state` is not supported behind a mask, which `Embedding` and `Masking` make, "
+            "together with `return_sequences` or `zero_output_for_mask`"
+        )
 
 
 def _finds_mask(calls: list[Any], part: str) -> bool:
@@ -446,7 +489,7 @@ def _finds_mask(calls: list[Any], part: str) -> bool:
 def _read_by(node: Settings) -> Iterator[list[Any]]:
     """`[name, use, index]` of each tensor that a layer reads, apart from masks."""
     yield from _tensors(node["args"])
-    yield from _tensors([node["kwargs"].get(part) for part in _SEQUENCES])
+    yield from _tensors([node["kwargs"].get(part) for part in _READ])
 
 
 def _needed(uses: list[tuple[Settings, int, Settings]], outputs: list[tuple[str, int]]) -> set[tuple[str, int]]:

@@ -170,8 +170,10 @@ def _both_directions(config: Settings, shape: list[Any]) -> Settings:
     directions = []
     for key in ("layer", "backward_layer"):
         kind = config[key]["class_name"]
-        if kind not in _RECURRENT:
-            raise Refused(f"`{key}` needs to be one of {', '.join(_RECURRENT)}, but is {kind}")
+        if kind not in RECURRENT:
+            raise Refused(f"`{key}` needs to be one of {', '.join(RECURRENT)}, but is {kind}")
+        if config[key]["config"]["return_state"]:
+            raise Refused("`return_state` is not supported here: use two layers, one with `go_backwards`, and `Concatenate`")
         settings, problems = convert(kind, config[key]["config"], shape)
         problems += [f"`{name}` is not supported here" for name in settings if _is_regularizer(name)]
         if problems:
@@ -188,15 +190,15 @@ def _recurrent(type: str, take: str = "", *, looks_at: str = "") -> Row:
     return Row(
         type,
         take=_words(f"units activation use_bias dropout recurrent_dropout return_sequences go_backwards {take}"),
-        need={"return_state": False, "stateful": False},
+        need={"stateful": False},
         make=_cell,
-        looks_at=_words(f"unroll zero_output_for_mask {looks_at}"),
+        looks_at=_words(f"unroll zero_output_for_mask return_state {looks_at}"),
         weights={name: f"cell.{name}" for name in _OF_CELLS},
     )
 
 
-#: Recurrent layers, and the weights of their cells.
-_RECURRENT = ("LSTM", "GRU", "SimpleRNN")
+#: Recurrent layers with the number of their states, and the weights of their cells.
+RECURRENT = {"LSTM": 2, "GRU": 1, "SimpleRNN": 1}
 _OF_CELLS = ("kernel", "recurrent_kernel", "bias")
 
 #: Projections of an attention, and Keras' names of the layers that make them.

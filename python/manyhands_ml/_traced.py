@@ -117,20 +117,20 @@ def over_time(layer: Any, tensor: Any) -> Trace:
     return Trace.of(x, keras.ops.stack(steps, axis=1))
 
 
-def reset_before(layer: Any, tensor: Any) -> Trace:
-    """What a `GRU(reset_after=False)` does: its steps one after the other.
+def reset_before(layer: Any, tensor: Any, *initial: Any) -> Trace:
+    """What a `GRU(reset_after=False)` does: its steps one after the other, from an initial state on, if there is one.
 
     Raises:
         Unsupported: If it has a setting that this has not.
     """
-    cell, x = layer.cell, _input(tensor)
-    if layer.dropout or layer.recurrent_dropout or layer.stateful or layer.return_state or layer.zero_output_for_mask:
-        raise Unsupported("needs neither dropout nor states with `reset_after=False`")
+    cell, x, given = layer.cell, _input(tensor), [_input(state) for state in initial]
+    if layer.dropout or layer.recurrent_dropout or layer.stateful or layer.zero_output_for_mask:
+        raise Unsupported("needs neither dropout nor `stateful` with `reset_after=False`")
     ops, units = keras.ops, layer.units
     read = ops.matmul(x, cell.kernel) + cell.bias if layer.use_bias else ops.matmul(x, cell.kernel)
     states: list[Any] = []
     for step in reversed(range(x.shape[1])) if layer.go_backwards else range(x.shape[1]):
-        here, state = read[:, step], states[-1] if states else None
+        here, state = read[:, step], next(iter([*states[-1:], *given]), None)
         gates = here[:, : 2 * units]
         if state is not None:
             gates = gates + ops.matmul(state, cell.recurrent_kernel)[:, : 2 * units]
@@ -140,7 +140,8 @@ def reset_before(layer: Any, tensor: Any) -> Trace:
             kept = kept + ops.matmul(reset * state, cell.recurrent_kernel)[:, 2 * units :]
         made = (1.0 - update) * cell.activation(kept)
         states.append(made if state is None else made + update * state)
-    return Trace.of(x, ops.stack(states, axis=1) if layer.return_sequences else states[-1])
+    output = ops.stack(states, axis=1) if layer.return_sequences else states[-1]
+    return Trace.of([x, *given], [output, states[-1]] if layer.return_state else output)
 
 
 class _Weight:

@@ -12,7 +12,7 @@ import numpy as np
 class Draw:
     """Random choices, all from one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | list[int]) -> None:
         self.rng = np.random.default_rng(seed)
         #: Shape of a row of the tensor that is read.
         self.shape: tuple[int, ...] = ()

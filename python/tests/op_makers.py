@@ -47,12 +47,28 @@ class Mixed(layers.Layer):
         return ops.maximum(ops.einsum("btc,ts->bsc", x, self.mixing), self.least)
 
 
+class Handed(layers.Layer):
+    """A recurrent layer that hands its states to another, and the output that it begins with."""
+
+    def __init__(self, kind: str, units: int, sequences: bool, **more: Any) -> None:
+        super().__init__(**more)
+        self.first = getattr(layers, kind)(units, return_state=True, return_sequences=sequences)
+        self.second = getattr(layers, kind)(units, return_sequences=True, return_state=True)
+
+    def call(self, x: Any) -> Any:
+        output, *states = self.first(x)
+        handed, *after = self.second(x, initial_state=states)
+        output = output if len(output.shape) == 3 else ops.expand_dims(output, 1)
+        return ops.concatenate([output, handed, ops.expand_dims(after[-1], 1)], axis=1)
+
+
 #: Classes of layers of one's own, which a program that runs by itself has to hold.
-CLASSES = (Linear, Placed, Mixed)
+CLASSES = (Linear, Placed, Mixed, Handed)
 OWN: dict[str, list[Maker]] = {
     "Linear": [Maker("any", lambda d: f"Linear({d.pick([3, 4])})")],
     "Placed": [Maker("any", lambda d: "Placed()")],
     "Mixed": [Maker("sequence", lambda d: "Mixed()")],
+    "Handed": [Maker("sequence", lambda d: f'Handed("{d.pick(["LSTM", "GRU", "SimpleRNN"])}", 3, {d.chance(0.5)})')],
 }
 
 

@@ -200,6 +200,27 @@ def _twice(x: Any) -> Any:
     return ops.abs(shared(parts[0]) - shared(parts[1]))
 
 
+def _handed(kind: str, **settings: Any) -> Any:
+    """An encoder of a part of the steps, whose states a decoder of the others begins with, and one that reads them once more."""
+    inputs = keras.Input(SEQUENCE)
+    recurrent = functools.partial(getattr(layers, kind), 5, return_state=True, **settings)
+    first, *states = recurrent(return_sequences=True)(inputs[:, :3])
+    last, *_ = recurrent()(inputs[:, 3:], initial_state=states)
+    _, *after = recurrent(go_backwards=True)(inputs, states)
+    return keras.Model(inputs, layers.Dense(2)(ops.concatenate([first[:, 0], last, *after], axis=-1)))
+
+
+def _translator() -> Any:
+    """Words to words with padding, as in Keras' example: the states of the decoder are there for prediction alone."""
+    inputs = [keras.Input((5,)), keras.Input((7,))]
+    embedded = [layers.Embedding(6, 4, mask_zero=True)(part) for part in inputs]
+    _, *states = layers.LSTM(5, return_state=True)(embedded[0])
+    decoded, _, _ = layers.LSTM(5, return_sequences=True, return_state=True)(embedded[1], initial_state=states)
+    named = layers.GRU(5, return_sequences=True)(embedded[1], initial_state=states[:1], mask=embedded[1]._keras_mask)
+    decoded = layers.Add()([decoded, named])
+    return keras.Model(inputs, layers.Dense(2)(layers.GlobalAveragePooling1D()(decoded)))
+
+
 class Named(keras.Model):
     """A subclass whose constructor makes the graph."""
 
@@ -228,6 +249,8 @@ MODELS: dict[str, tuple[tuple[int, ...], Callable[[], Any]]] = {
     "additive attention": (SEQUENCE, lambda: _functional(SEQUENCE, lambda x: layers.AdditiveAttention()([x, ops.tanh(x)]))),
     "a layer on each step": (SEQUENCE, lambda: _functional(SEQUENCE, layers.TimeDistributed(layers.Dense(3, activation="tanh")))),
     "a model on each step": ((4, 6, 5, 2), lambda: _functional((4, 6, 5, 2), layers.TimeDistributed(_frames()), layers.LSTM(3))),
+    **{f"{kind} that hands on its state": (SEQUENCE, functools.partial(_handed, kind)) for kind in ("LSTM", "GRU", "SimpleRNN")},
+    "an old GRU that hands on its state": (SEQUENCE, lambda: _handed("GRU", reset_after=False)),
     "an old GRU": (SEQUENCE, lambda: _functional(SEQUENCE, layers.GRU(4, reset_after=False, return_sequences=True))),
     "products of Keras": (SEQUENCE, lambda: _functional(SEQUENCE, layers.Dense(4, activation="tanh"), lambda x: layers.Dot(axes=(2, 2))([x, 0.2 * x]))),
 }
@@ -284,6 +307,11 @@ def test_operations_are_those_of_keras(name: str, adapters: str) -> None:
 def test_code_of_ones_own_trains_as_in_keras(name: str, rig: str) -> None:
     shape, build = MODELS[name]
     _compare(_by_keras(name), _trained(build, *_data(shape), rig))
+
+
+def test_padded_words_are_translated_as_in_keras(rng: np.random.Generator, rig: str) -> None:
+    x, y = [rng.integers(0, 6, (ROWS, length)) for length in (5, 7)], rng.normal(size=(ROWS, 2)).astype("float32")
+    _compare(*(_trained(_translator, x, y, adapters) for adapters in (None, rig)))
 
 
 def test_inputs_by_names_reach_a_model_of_ones_own(rng: np.random.Generator) -> None:

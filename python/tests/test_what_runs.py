@@ -199,7 +199,7 @@ In front of the first layer with weights, computed by Keras on each batch: {_lis
 {_ways(refused)}
 | `constraint` of a weight | a penalty (`kernel_regularizer`), or `clipnorm` of the optimizer |
 | `stateful=True` | give the whole sequence at once |
-| `return_state=True`, `initial_state` | `RepeatVector` of what the encoder gives, in place of its state |
+| `return_state=True`, `initial_state` of `Bidirectional` | two layers, one with `go_backwards=True`, and `Concatenate` |
 | a mask of `Embedding(mask_zero=True)` behind most other layers | the message names the layer: `mask_zero=False`, or another layer |
 | `data_format="channels_first"` | channels last |
 | a `dtype` other than `float32` | `make_parallel(model, precision="mixed_float16")` |

@@ -79,6 +79,10 @@ macro_rules! recurrent_layer {
             /// `[batch, units]` each.
             #[serde(default)]
             pub initial_state: bool,
+            /// Whether steps that the mask of the sequence leaves out count, too, and the mask only goes to the output: as in
+            /// Keras, where `initial_state` is given and `mask` is not.
+            #[serde(default)]
+            pub ignore_mask: bool,
         }
 
         impl $name {
@@ -98,6 +102,7 @@ macro_rules! recurrent_layer {
                     zero_output_for_mask: false,
                     return_state: false,
                     initial_state: false,
+                    ignore_mask: false,
                 }
             }
 
@@ -185,9 +190,11 @@ macro_rules! recurrent_layer {
 
             fn masking(&self) -> MaskUse {
                 let behind = self.recurrence(RecurrencePart::Whole).n_inputs();
-                match self.return_sequences && !self.return_state {
-                    true => MaskUse::Takes { behind },
-                    false => MaskUse::Ends { behind },
+                match (self.return_sequences && !self.return_state, self.ignore_mask) {
+                    (true, false) => MaskUse::Takes { behind },
+                    (false, false) => MaskUse::Ends { behind },
+                    (true, true) => MaskUse::Passes,
+                    (false, true) => MaskUse::Drops,
                 }
             }
 
