@@ -434,6 +434,9 @@ def activation_file():
         extremes = np.minimum(EXTREMES, 20.0) if name == "exponential" else EXTREMES
         layer_case(file, f"{name}_extreme", layers.Activation(name), [extremes], {"activation": config})
         layer_case(file, f"dense_{name}", layers.Dense(4, activation=name), [(3, 5)], {"units": 4, "activation": config})
+    for name in ("log", "sqrt", "reciprocal"):
+        positive = 0.1 + np.abs(normal(generator(f"positive {name}"), (2, 3, 4)))
+        layer_case(file, name, layers.Activation(getattr(keras.ops, name)), [positive], {"activation": {"name": name}})
     for name, config in {
         "max_value": {"max_value": 0.9},
         "negative_slope": {"negative_slope": 0.2},

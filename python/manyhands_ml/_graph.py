@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -161,7 +161,7 @@ class _Reader:
         needed = _needed(waiting, _places(config["output_layers"]))
         waiting = [item for item in waiting if (item[0]["name"], item[1]) in needed]
         wanted = itertools.chain(_outputs(config["output_layers"]), *(_read_by(node) for _, _, node in waiting))
-        read = {(layer, idx) for layer, _, idx in wanted}
+        read = {(layer, use, idx) for layer, use, idx in wanted}
         while waiting:
             # A layer's calls come as Keras makes them: weights are those of the first, moving averages those of the last.
             following = {entry["name"]: use for entry, use, _ in reversed(waiting)}
@@ -178,8 +178,8 @@ class _Reader:
             layer = _operation(model, entry["name"])
             calls = _calls(model, layer)
             if isinstance(layer, keras.Layer):
-                has_states = any((entry["name"], idx) in read for idx in range(1, len(calls[use].output_tensors)))
-                made = self._layer(layer, entry, reads, prefix, _Use(use, node["kwargs"], calls, has_states))
+                of_layer = {(number, idx) for name, number, idx in read if name == entry["name"]}
+                made = self._layer(layer, entry, reads, prefix, _Use(use, node["kwargs"], calls, of_layer))
                 made = self._without_mask(layer, calls[use : use + 1], made)
             else:
                 made = self._of_ops(layer, calls[use], reads, prefix)
@@ -196,8 +196,9 @@ class _Reader:
             calls = [other for other in trace.nodes if other.operation is operation]
             reads = [known[id(tensor)] for tensor in _read_tensors(node)]
             if isinstance(operation, keras.Layer):
-                has_states = any(id(tensor) in read for call in calls for tensor in call.output_tensors[1:])
-                use = _Use(calls.index(node), node.arguments.kwargs, calls, has_states)
+                outputs = ((number, idx, tensor) for number, call in enumerate(calls) for idx, tensor in enumerate(call.output_tensors))
+                of_layer = {(number, idx) for number, idx, tensor in outputs if id(tensor) in read}
+                use = _Use(calls.index(node), node.arguments.kwargs, calls, of_layer)
                 made = self._without_mask(operation, [node], self._layer(operation, _entry(operation), reads, prefix, use))
             else:
                 made = self._of_ops(operation, node, reads, prefix)
@@ -298,8 +299,16 @@ class _Reader:
         writer, count, units = Writer(self.graph, tensor), RECURRENT[type(layer).__name__], int(layer.units)
         steps = int(use.calls[use.number].output_tensors[0].shape[1]) if layer.return_sequences else 0
         whole = Value(tensor, (steps + count, units))
-        states = [writer.reshape(writer.crop(whole, 0, at, at + 1), (units,)).name for at in range(steps, steps + count)]
-        return [writer.crop(whole, 0, 0, steps).name if layer.return_sequences else states[0], *states]
+
+        def part(idx: int) -> str:
+            if (use.number, idx) not in use.read:
+                return tensor
+            if idx == 0 and layer.return_sequences:
+                return writer.crop(whole, 0, 0, steps).name
+            at = steps + max(idx - 1, 0)
+            return writer.reshape(writer.crop(whole, 0, at, at + 1), (units,)).name
+
+        return [part(idx) for idx in range(1 + count)]
 
     def _of_mask(self, kind: str, layer: Any) -> list[str]:
         """What the engine does with a mask in another way than Keras."""
@@ -372,8 +381,13 @@ class _Use:
     kwargs: Settings
     #: All of them, as Keras has recorded them.
     calls: list[Any]
-    #: Does anything read more than the first of the layer's outputs?
-    has_states: bool = False
+    #: Call and index of each output of the layer that something reads.
+    read: set[tuple[int, int]] = field(default_factory=set)
+
+    @property
+    def has_states(self) -> bool:
+        """Does anything read more than the first output?"""
+        return any(idx > 0 for _, idx in self.read)
 
 
 def _entry(layer: Any) -> Settings:

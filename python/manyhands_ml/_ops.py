@@ -21,6 +21,7 @@ MOST_PRODUCTS = 1 << 20
 #: Activation functions among the operations, by class.
 _FUNCTIONS = {
     **{name.title().replace("_", ""): name for name in "relu relu6 sigmoid tanh silu selu softplus softsign hard_sigmoid hard_silu".split()},
+    **{name: name.lower() for name in ("Log", "Reciprocal", "Sqrt")},
     "Exp": "exponential",
 }
 #: Operations on two tensors, by class: the layer that does the same.
@@ -29,9 +30,6 @@ _OF_TWO = {"Add": "Add", "Maximum": "Maximum", "Minimum": "Minimum", "Multiply":
 _SAME = ("Copy", "ConvertToTensor")
 #: Operations that a model may need most, and what to do without.
 _LACKING = {
-    "Log": "is not supported: take the logarithm in the loss",
-    "Rsqrt": "is not supported: take a layer that normalizes, such as `LayerNormalization`",
-    "Sqrt": "is not supported: take the root in the loss, or square what it is compared with",
     "StopGradient": "is not supported: freeze the layers before it, or make two models",
 }
 
@@ -95,6 +93,8 @@ class Writer:
         before, size, behind = _around(x.shape, axis)
         if (begin, end) == (0, size):
             return x
+        if begin >= end:
+            raise Unsupported("gives a tensor without numbers, which is not supported")
         shape = (*x.shape[:axis], end - begin, *x.shape[axis + 1 :])
         if before == 1:
             flat = self.layer("Cropping1D", [self.reshape(x, (size, behind))], (end - begin, behind), cropping=[begin, size - end])
@@ -272,9 +272,9 @@ def written(writer: Writer, operation: Any, args: tuple[Any, ...], kwargs: dict[
     return made if isinstance(made, list) else [writer.named(made)]
 
 
-def _of_two(call: Call) -> Value:
+def _of_two(call: Call, kind: str = "") -> Value:
     """An operation on two tensors, a tensor and a number, or a tensor and weights."""
-    kind = _OF_TWO[type(call.operation).__name__]
+    kind = kind or _OF_TWO[type(call.operation).__name__]
     a, b = call.args
     if isinstance(a, Value) and isinstance(b, Value):
         return call.writer.two(kind, a, b)
@@ -333,20 +333,22 @@ def _numbers(value: Any, x: Value) -> Any:
 
 def _divide(call: Call) -> Value:
     x, other = call.args
-    number = _numbers(other, x) if isinstance(x, Value) else None
+    if isinstance(other, Value):
+        return _of_two(replace(call, args=(x, call.writer.activation(other, "reciprocal"))), "Multiply")
+    number = _numbers(other, x)
     if number is None or not np.all(number):
-        raise Unsupported("is not supported: it needs a tensor, divided by a number or by one for each channel")
+        raise Unsupported("is not supported: it needs a tensor, divided by a tensor, a number or one for each channel")
     return call.writer.affine(x, scale=1.0 / number)
 
 
 def _power(call: Call) -> Value:
     exponent = _number(call.args[1])
-    if not isinstance(call.args[0], Value) or exponent not in (1.0, 2.0, 3.0, 4.0):
-        raise Unsupported("needs the power 2, 3 or 4 of a tensor")
-    made = call.x
-    for _ in range(int(exponent) - 1):
+    if not isinstance(call.args[0], Value) or exponent is None or abs(exponent) not in (0.5, 1.0, 2.0, 3.0, 4.0):
+        raise Unsupported("needs the power 2, 3, 4, 1/2 or -1 to -4 of a tensor")
+    made = call.x if abs(exponent) != 0.5 else call.writer.activation(call.x, "sqrt")
+    for _ in range(int(abs(exponent)) - 1):
         made = call.writer.two("Multiply", made, call.x)
-    return made
+    return made if exponent > 0.0 else call.writer.activation(made, "reciprocal")
 
 
 def _unequal(call: Call) -> Value:
@@ -673,6 +675,7 @@ _OPERATIONS: dict[str, Callable[[Call], Value | list[Value]]] = {
     "Power": _power,
     "Repeat": _repeat,
     "Reshape": _shaped,
+    "Rsqrt": lambda call: call.writer.activation(call.writer.activation(call.x, "sqrt"), "reciprocal"),
     "Softmax": _softmax,
     "Split": _split,
     "Square": _square,

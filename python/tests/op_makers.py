@@ -52,8 +52,8 @@ class Handed(layers.Layer):
 
     def __init__(self, kind: str, units: int, sequences: bool, **more: Any) -> None:
         super().__init__(**more)
-        self.first = getattr(layers, kind)(units, return_state=True, return_sequences=sequences)
-        self.second = getattr(layers, kind)(units, return_sequences=True, return_state=True)
+        self.first = getattr(layers, kind)(units, return_state=True, return_sequences=sequences, unroll=True)
+        self.second = getattr(layers, kind)(units, return_sequences=True, return_state=True, unroll=True)
 
     def call(self, x: Any) -> Any:
         output, *states = self.first(x)
@@ -248,6 +248,7 @@ OPS: dict[str, list[Maker]] = {
     "HardSigmoid": _one("hard_sigmoid"),
     "HardSilu": _one("hard_silu"),
     "LeakyRelu": _one("leaky_relu", "0.1"),
+    "Log": _of_one("keras.ops.log(0.5 + keras.ops.square({0}))"),
     "LogicalNot": _of_one(f"keras.ops.where(keras.ops.logical_not({_IS_ZERO}), {{0}}, -0.2)"),
     "Matmul": _text(_multiplied, "sequence"),
     "Max": _text(_reduced("max")),
@@ -260,11 +261,13 @@ OPS: dict[str, list[Maker]] = {
     "Negative": _of_one("-{0}", "keras.ops.negative({0})"),
     "NotEqual": _of_one(f"{{0}} * keras.ops.where({_IS_NOT}, 0.5, 1.5)"),
     "Pad": _text(_padded),
-    "Power": _of_one("{0} ** 2", "0.3 * {0} ** 3", "keras.ops.power({0}, 4) * 0.1"),
+    "Power": _of_one("{0} ** 2", "0.3 * {0} ** 3", "keras.ops.power({0}, 4) * 0.1", "(1.0 + keras.ops.abs({0})) ** -0.5", "(2.0 + {0} ** 2) ** -2"),
+    "Reciprocal": _of_one("keras.ops.reciprocal(1.0 + keras.ops.square({0}))"),
     "Relu": _one("relu"),
     "Relu6": _one("relu6"),
     "Repeat": _text(lambda d: f"keras.ops.repeat({{0}}, {d.pick([2, 3])}, axis={_axis(d)})"),
     "Reshape": _text(_reshaped),
+    "Rsqrt": _of_one("{0} * keras.ops.rsqrt(0.5 + keras.ops.square({0}))"),
     "Selu": _one("selu"),
     "Sigmoid": _one("sigmoid"),
     "Silu": _one("silu"),
@@ -272,6 +275,7 @@ OPS: dict[str, list[Maker]] = {
     "Softplus": _one("softplus"),
     "Softsign": _one("softsign"),
     "Split": _text(_split),
+    "Sqrt": _of_one("keras.ops.sqrt(0.3 + keras.ops.square({0}))"),
     "Square": _one("square"),
     "Squeeze": _text(_squeezed, "sequence", "picture"),
     "Stack": _text(lambda d: f"keras.ops.stack([{{0}}, {{1}}], axis={_axis(d)})", "row", "sequence", count=(2, 2)),
@@ -281,7 +285,7 @@ OPS: dict[str, list[Maker]] = {
     "Tanh": _one("tanh"),
     "Tile": _text(_tiled),
     "Transpose": _text(_permuted),
-    "TrueDivide": _text(lambda d: f"{{0}} / {_divisor(d)}"),
+    "TrueDivide": [*_text(lambda d: f"{{0}} / {_divisor(d)}"), *_of_one("{0} / (1.0 + keras.ops.exp({0}))", "2.0 / (1.5 + keras.ops.abs({0}))")],
     "Var": _text(_reduced("var")),
     "Where": _text(_chosen),
 }

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import rigs
 
-from manyhands_ml import ModelError, make_parallel
+from manyhands_ml import make_parallel
 
 #: Programs of the folder `examples`, and whether they are quick enough for each run of the tests.
 PROGRAMS = {
@@ -87,13 +87,6 @@ def test_every_program_trains_as_in_keras_on_all_adapters(name: str, adapters: s
 def test_a_program_learns_as_it_stands(name: str, rig: str) -> None:
     seen, _ = _run(name, functools.partial(make_parallel, adapters=rig), epochs=8)
     assert seen.epochs[-1] < 0.97 * seen.epochs[0]
-
-
-def test_the_root_of_a_distance_is_refused_with_its_line() -> None:
-    from examples import siamese_contrastive as siamese
-
-    with pytest.raises(ModelError, match=r"`lambda.*sqrt` \(Sqrt\): .*take the root in the loss.*\(at .*siamese_contrastive.py:\d+\)"):
-        siamese.main(functools.partial(make_parallel, adapters="cpu"), distance=siamese.euclidean_distance)
 
 
 def test_every_program_is_run() -> None:

@@ -206,7 +206,7 @@ In front of the first layer with weights, computed by Keras on each batch: {_lis
 
 ### Operations
 
-Of `keras.ops`: {_listed(_ops_that_run())}. Also `+`, `-`, `*`, `/` by a number, powers 2 to 4, places and slices (`x[:, 0]`), and
+Of `keras.ops`: {_listed(_ops_that_run())}. Also `+`, `-`, `*`, `/`, powers 2 to 4, 1/2 and -1 to -4, places and slices (`x[:, 0]`), and
 `Embedding` at places that are known (`ops.arange(length)`).
 
 | refused | way out |

@@ -49,6 +49,12 @@ pub enum Activation {
     Mish,
     /// `exp(x)`.
     Exponential,
+    /// `ln(x)`.
+    Log,
+    /// `√x`.
+    Sqrt,
+    /// `1 / x`.
+    Reciprocal,
     /// `exp(x) / Σ exp(x)` over the last axis.
     Softmax,
 }
@@ -74,6 +80,9 @@ impl Activation {
             Self::Softsign => Named::Softsign,
             Self::Mish => Named::Mish,
             Self::Exponential => Named::Exponential,
+            Self::Log => Named::Log,
+            Self::Sqrt => Named::Sqrt,
+            Self::Reciprocal => Named::Reciprocal,
         };
         Some(Function::plain(plain))
     }
@@ -192,6 +201,9 @@ pub(super) fn function_onnx(form: &mut Form<'_>, function: Function, x: &Written
         // Its factors are the operator's defaults.
         Named::Selu => form.op("Selu", &[x], &[]),
         Named::Exponential => form.op("Exp", &[x], &[]),
+        Named::Log => form.op("Log", &[x], &[]),
+        Named::Sqrt => form.op("Sqrt", &[x], &[]),
+        Named::Reciprocal => form.op("Reciprocal", &[x], &[]),
         Named::Softplus => form.op("Softplus", &[x], &[]),
         Named::Softsign => form.op("Softsign", &[x], &[]),
         Named::HardSigmoid => {

@@ -18,6 +18,9 @@
 //     15 silu          y = x sigmoid(x)
 //     16 hard_silu     y = x hard_sigmoid(x)
 //     17 mish          y = x tanh(softplus(x))
+//     18 log           y = ln(x)
+//     19 sqrt          y = sqrt(x)
+//     20 reciprocal    y = 1 / x
 //
 // Source    GELU: Hendrycks, Gimpel 2016, arXiv:1606.08415. erf: the rational function of Eigen and XLA. The others:
 //           src/kernels/activation_functions.rs.
@@ -48,6 +51,9 @@ fn activate(x: f32) -> f32 {
         case 15u: { return x * sigmoid(x); }
         case 16u: { return x * hard_sigmoid(x); }
         case 17u: { return x * tanh_of_softplus(x); }
+        case 18u: { return select(log(x), no_number(x), x < 0.0 || is_nan(x)); }
+        case 19u: { return sure_sqrt(x); }
+        case 20u: { return 1.0 / x; }
         default: { return x; }
     }
 }
@@ -80,7 +86,7 @@ fn activation_slope_from_output(y: f32) -> f32 {
     }
 }
 
-// dy/d_x of codes 13 to 17, from x.
+// dy/d_x of codes 13 to 20, from x.
 fn activation_slope_from_input(x: f32) -> f32 {
     switch ACTIVATION {
         case 13u: {
@@ -111,6 +117,9 @@ fn activation_slope_from_input(x: f32) -> f32 {
             let slope = t + b * (1.0 - t * t) * sigmoid(b);
             return select(slope, x, is_nan(x));
         }
+        case 18u: { return 1.0 / x; }
+        case 19u: { return 0.5 / sure_sqrt(x); }
+        case 20u: { return -1.0 / (x * x); }
         default: { return 1.0; }
     }
 }
@@ -164,6 +173,15 @@ fn sure_tanh(x: f32) -> f32 {
     let z = x * x;
     let near = x + x * z * (-0.33333057 + z * (0.13314742 - z * 0.05035974));
     return select(select(select(far, -far, x < 0.0), near, abs(x) < 0.3), x, is_nan(x));
+}
+
+// A NaN in place of what WGSL leaves open.
+fn no_number(x: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(x) | 0x7fc00000u);
+}
+
+fn sure_sqrt(x: f32) -> f32 {
+    return select(sqrt(x), no_number(x), x < 0.0 || is_nan(x));
 }
 
 // By bits: compilers fold x != x to false.

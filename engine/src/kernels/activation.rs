@@ -93,14 +93,14 @@ fn backward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn forward_cases() -> Vec<Case> {
-    let numbers = each_function(|case, _, len| case.input(InputFill::Uniform(len, -20.0, 20.0)).output(len));
+    let numbers = each_function(|case, function, len| case.input(domain(function, len, 20.0)).output(len));
     let broken = each_function(|case, _, len| case.input(broken(len)).output(len));
     numbers.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
 }
 
 fn backward_cases() -> Vec<Case> {
     let numbers = each_function(|case, function, len| {
-        let mut saved = InputFill::Uniform(len, -4.0, 4.0).values(1);
+        let mut saved = domain(function, len, 4.0).values(1);
         if !function.activation.slope_needs_input() {
             function.activate_all(&mut saved);
         }
@@ -109,6 +109,12 @@ fn backward_cases() -> Vec<Case> {
     // What follows a NaN has a gradient of NaN, too.
     let broken = each_function(|case, _, len| case.input(broken(len)).input(broken(len)).output(len));
     numbers.into_iter().chain(broken.into_iter().map(|case| case.labelled("with NaN"))).collect()
+}
+
+/// Numbers up to a size at which a function and its slope are finite.
+fn domain(function: Function, len: usize, size: f32) -> InputFill {
+    let is_positive = matches!(function.activation, Activation::Log | Activation::Sqrt | Activation::Reciprocal);
+    InputFill::Uniform(len, if is_positive { 0.01 } else { -size }, size)
 }
 
 /// Normal numbers with a NaN at every third place.

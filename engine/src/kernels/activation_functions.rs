@@ -98,7 +98,7 @@ macro_rules! functions {
     };
 }
 
-functions! { 18:
+functions! { 21:
     /// `y = x`
     #[default]
     None = 0 (Output), |_, x| x, |_, _| F::of(1.0);
@@ -184,6 +184,15 @@ functions! { 18:
         let (t, b) = (tanh_of_softplus(x), x.clamp(-40.0, 40.0));
         t + b * (F::of(1.0) - t * t) * sigmoid(b)
     };
+
+    /// `y = ln(x)`
+    Log = 18 (Input), |_, x| x.ln(), |_, x| F::of(1.0) / x;
+
+    /// `y = √x`
+    Sqrt = 19 (Input), |_, x| x.sqrt(), |_, x| F::of(0.5) / x.sqrt();
+
+    /// `y = 1 / x`
+    Reciprocal = 20 (Input), |_, x| F::of(1.0) / x, |_, x| -(F::of(1.0) / (x * x));
 }
 
 /// Value from which backward computes a slope.

@@ -22,6 +22,8 @@ pub trait Real:
     fn exp(self) -> Self;
     /// `e^x - 1`, exact near 0.
     fn exp_m1(self) -> Self;
+    /// Natural logarithm.
+    fn ln(self) -> Self;
     /// `ln(1 + x)`, exact near 0.
     fn ln_1p(self) -> Self;
     /// Hyperbolic tangent; for f32 within 5e-7.
@@ -64,6 +66,10 @@ macro_rules! real {
             }
 
             #[inline(always)]
+            fn ln(self) -> Self {
+                Self::ln(self)
+            }
+
             fn ln_1p(self) -> Self {
                 Self::ln_1p(self)
             }

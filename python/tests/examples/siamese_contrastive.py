@@ -18,12 +18,6 @@ def euclidean_distance(vects: Any) -> Any:
     return ops.sqrt(ops.maximum(sum_square, keras.backend.epsilon()))
 
 
-def squared_distance(vects: Any) -> Any:
-    """The square of the distance: the normalization behind it brings both to one size."""
-    x, y = vects
-    return ops.sum(ops.square(x - y), axis=1, keepdims=True)
-
-
 def loss(margin: float = 1) -> Any:
     """Pairs of one digit shall be near, others apart by a margin."""
 
@@ -43,7 +37,7 @@ def pairs_of(x: Any, y: Any, count: int) -> tuple[Any, Any]:
     return [x[left], x[right]], (np.arange(count) % 2).astype("float32")
 
 
-def main(parallel: Any = make_parallel, rate: float = 0.0, callbacks: Any = (), epochs: int = 2, distance: Any = squared_distance) -> Any:
+def main(parallel: Any = make_parallel, rate: float = 0.0, callbacks: Any = (), epochs: int = 2) -> Any:
     """Trains on pairs. There is no dropout in it."""
     (x, y), _ = digits()
     x = np.kron(x.reshape(-1, 8, 8), np.ones((1, 2, 2))).astype("float32")
@@ -62,7 +56,7 @@ def main(parallel: Any = make_parallel, rate: float = 0.0, callbacks: Any = (), 
 
     input_1, input_2 = keras.Input((16, 16, 1)), keras.Input((16, 16, 1))
     tower_1, tower_2 = embedding_network(input_1), embedding_network(input_2)
-    merge_layer = layers.Lambda(distance, output_shape=(1,))([tower_1, tower_2])
+    merge_layer = layers.Lambda(euclidean_distance, output_shape=(1,))([tower_1, tower_2])
     normal_layer = layers.BatchNormalization()(merge_layer)
     output_layer = layers.Dense(1, activation="sigmoid")(normal_layer)
     siamese = keras.Model(inputs=[input_1, input_2], outputs=output_layer)
