@@ -72,6 +72,8 @@ class Engine:
         #: Has a batch gone through Keras, too?
         self.is_checked = False
         self._state: dict[str, Any] | None = None
+        #: Has Keras' optimizer just been built, by this engine?
+        self._is_new = False
         self.push()
 
     def check_frozen(self) -> None:
@@ -92,6 +94,9 @@ class Engine:
         step = self._keras_step()
         if weights or state or step != self._known_step:
             self._known_step = self._step = step
+            # What the optimizer begins with is what the engine's begins with.
+            state = {} if self._is_new else state
+            self._is_new = False
             self.trainer.set_tensors(weights, {name: self._padded(name, values) for name, values in state.items()}, step)
 
     def _padded(self, name: str, values: Floats) -> Floats:
@@ -107,7 +112,8 @@ class Engine:
                 # It changes no array in place: another array may have other values.
                 if self._known.get(name) is not variable._value:
                     self._known[name] = variable._value
-                    changed[name] = np.ascontiguousarray(_numpy(variable), dtype=np.float32)
+                    # A view: `convert_to_numpy` copies.
+                    changed[name] = np.ascontiguousarray(np.asarray(variable._value), dtype=np.float32)
                 continue
             values = floats(variable)
             if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
@@ -216,6 +222,7 @@ class Engine:
         if self._state is None:
             if not optimizer.built:
                 optimizer.build(self.model.trainable_variables)
+                self._is_new = self._keras_step() == 0
             trained = {id(variable): name for name, variable in self._variables.items()}
             places = [(idx, trained[id(variable)]) for idx, variable in enumerate(self.model.trainable_variables)]
             self._state = {}

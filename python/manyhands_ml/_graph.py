@@ -296,7 +296,8 @@ class _Reader:
 
     def _with_states(self, layer: Any, tensor: str, use: _Use) -> list[str]:
         """The output of a recurrent layer, and its states, which stand behind the steps of the output."""
-        writer, count, units = Writer(self.graph, tensor), RECURRENT[type(layer).__name__], int(layer.units)
+        writer = Writer(self.graph, _free(tensor, {node.name for node in self.graph.nodes}))
+        count, units = RECURRENT[type(layer).__name__], int(layer.units)
         steps = int(use.calls[use.number].output_tensors[0].shape[1]) if layer.return_sequences else 0
         whole = Value(tensor, (steps + count, units))
 

@@ -21,10 +21,10 @@ pub(crate) fn read<T: serde::de::DeserializeOwned>(py: Python<'_>, what: &str, j
     misread::read_json(json, what, help).map_err(|error| exception(py, &error))
 }
 
-/// Builds a model from its architecture.
+/// Builds a model from its architecture. Its weights come from elsewhere.
 pub(crate) fn build(py: Python<'_>, json: &str) -> PyResult<manyhands::Model> {
     let config: ModelConfig = read(py, "the model", json)?;
-    detached(py, || config.build(0))
+    detached(py, || config.build_zeros())
 }
 
 /// A network: layers and weights.

@@ -210,7 +210,9 @@ def _handed(kind: str, **settings: Any) -> Any:
     first, *states = recurrent(return_sequences=True)(inputs[:, :3])
     last, *_ = recurrent()(inputs[:, 3:], initial_state=states)
     _, *after = recurrent(go_backwards=True)(inputs, states)
-    return keras.Model(inputs, layers.Dense(2)(ops.concatenate([first[:, 0], last, *after], axis=-1)))
+    shared = recurrent()
+    again = [shared(part)[-1] for part in (inputs[:, :4], inputs[:, 2:])]
+    return keras.Model(inputs, layers.Dense(2)(ops.concatenate([first[:, 0], last, *after, *again], axis=-1)))
 
 
 def _translator() -> Any:

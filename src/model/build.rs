@@ -388,6 +388,11 @@ impl ModelBuilder {
     /// If a layer can't take its inputs, two things have one name, there is no output, or memory does not suffice for
     /// the weights.
     pub fn build(self, outputs: &[TensorRef], seed: u64) -> Result<Model> {
+        self.finish(outputs, Some(seed))
+    }
+
+    /// [`build`](Self::build); without a seed, parameters are 0.
+    pub(super) fn finish(self, outputs: &[TensorRef], seed: Option<u64>) -> Result<Model> {
         self.check(outputs)?;
         let n_inputs = self.inputs.len();
         let masks: Vec<Option<MaskOrigin>> = outputs.iter().map(|output| self.found_mask(*output)).collect();
@@ -544,7 +549,7 @@ impl Model {
         self.shapes.truncate(self.inputs.len());
         let built = self.infer()?;
         self.place(&built)?;
-        self.fill(&built, seed)
+        self.fill(&built, Some(seed))
     }
 
     fn place(&mut self, built: &[Option<Built>]) -> Result<()> {
@@ -569,11 +574,12 @@ impl Model {
         Ok(())
     }
 
-    fn fill(&mut self, built: &[Option<Built>], seed: u64) -> Result<()> {
+    fn fill(&mut self, built: &[Option<Built>], seed: Option<u64>) -> Result<()> {
         let mut weights = zero_weights(&self.layout)?;
         let parameters = self.layers_in_use(built);
         let parameters = parameters.flat_map(|(named, built)| built.parameters.iter().map(move |it| (named, it)));
         for (stream, (named, parameter)) in (0..).zip(parameters) {
+            let Some(seed) = seed else { break };
             let Some(idx) = self.layout.parameter(&parameter_name(named, parameter)) else { continue };
             let placed = &self.layout.parameters[idx];
             // A stream of its own, so that a parameter's values do not depend on the sizes of those before it, nor on

@@ -147,6 +147,19 @@ impl ModelConfig {
     /// # Errors
     /// As [`build`](Self::build).
     pub fn build_with(&self, own: &[Entry], seed: u64) -> Result<Model> {
+        self.finish(own, Some(seed))
+    }
+
+    /// Builds the model with parameters of 0, which costs less than drawing them: for weights that come from elsewhere.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_zeros(&self) -> Result<Model> {
+        self.finish(&[], None)
+    }
+
+    /// [`build_with`](Self::build_with); without a seed, parameters are 0.
+    pub(super) fn finish(&self, own: &[Entry], seed: Option<u64>) -> Result<Model> {
         if let Some((idx, misread)) = self.misread(own) {
             let key = misread.key().map_or(String::new(), |key| format!(", key `{}`,", shown(key)));
             let help = misread.help.unwrap_or_else(|| "let it be as in Keras".into());
@@ -165,7 +178,7 @@ impl ModelConfig {
         };
         let outputs =
             outputs.iter().map(|name| reader.tensor("the list of outputs", name)).collect::<Result<Vec<_>>>()?;
-        reader.graph.build(&outputs, seed)
+        reader.graph.finish(&outputs, seed)
     }
 
     /// Whether two configurations differ only in their trainable layers.

@@ -283,7 +283,7 @@ impl<'a> FileReader<'a> {
         let config: ModelConfig = self.metadata(MODEL_KEY).map_err(|problem| {
             self.refuse(&problem, "only files that manyhands wrote hold an architecture; nothing was loaded")
         })?;
-        let mut model = config.build_with(own.layers, 0)?;
+        let mut model = config.finish(own.layers, None)?;
         let weights = self.weights(&model, "")?;
         self.check_no_more(&model)?;
         model.weights = weights;
