@@ -11,10 +11,8 @@ use super::{GraphNode, Input, Model, NamedLayer, OutputMask, Weights, packing};
 use crate::error::{Error, Result};
 use crate::layers::{Built, ComputeMask, Concatenate, Configured, MaskUse, Maximum, Minimum, Parameter};
 use crate::plan::{InputMask, Layout};
-use crate::runtime;
 use crate::schema::Schema;
 use crate::shape::Shape;
-use crate::size::F32_BYTES;
 
 /// Largest number of elements of a row: keeps every index within 32 bits for batches of at least 8 rows.
 const MAX_ROW: usize = 1 << 28;
@@ -575,7 +573,7 @@ impl Model {
     }
 
     fn fill(&mut self, built: &[Option<Built>], seed: Option<u64>) -> Result<()> {
-        let mut weights = zero_weights(&self.layout)?;
+        let mut weights = Weights::zeros(&self.layout)?;
         let parameters = self.layers_in_use(built);
         let parameters = parameters.flat_map(|(named, built)| built.parameters.iter().map(move |it| (named, it)));
         for (stream, (named, parameter)) in (0..).zip(parameters) {
@@ -601,31 +599,6 @@ impl Model {
 /// Name of a parameter: `layer/tensor`.
 fn parameter_name(named: &NamedLayer, parameter: &Parameter) -> String {
     format!("{}/{}", named.name, parameter.name)
-}
-
-/// Weights of a layout, all zero.
-pub(super) fn zero_weights(layout: &Layout) -> Result<Weights> {
-    let parameters = layout.segments.iter().map(|len| zeros(*len)).collect::<Result<_>>()?;
-    Ok(Weights { parameters, statistics: zeros(layout.statistics_len)? })
-}
-
-/// Zeros, or an error if memory does not suffice.
-fn zeros(len: u64) -> Result<Vec<f32>> {
-    let refuse = || {
-        Error::model(
-            "the model",
-            format!("needs another {} MB for its weights, but the system has no more memory", (len >> 18) + 1),
-            "make its layers smaller, or run it on a machine with more memory",
-        )
-    };
-    if runtime::free_if_below(len.saturating_mul(F32_BYTES)).is_some() {
-        return Err(refuse());
-    }
-    let len = usize::try_from(len).map_err(|_| refuse())?;
-    let mut values = Vec::new();
-    values.try_reserve_exact(len).map_err(|_| refuse())?;
-    values.resize(len, 0.0);
-    Ok(values)
 }
 
 /// A chain of layers: sugar over [`ModelBuilder`].

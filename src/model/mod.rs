@@ -33,12 +33,15 @@ pub(crate) use compile::{CLIP_CONTROL, PENALTIES};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::error::{Error, Result};
 use crate::layers::{Layer, Regularizers};
 use crate::losses::Loss;
 use crate::packed::{PackedFormat, Packing};
 use crate::plan::{InputMask, Layout, PlacedTensor, PositionMask};
+use crate::runtime;
 use crate::schema::Schema;
 use crate::shape::Shape;
+use crate::size::F32_BYTES;
 
 #[cfg(feature = "schema")]
 pub use self::config::described_layers;
@@ -126,10 +129,35 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// Those of a layout, all zero.
+    fn zeros(layout: &Layout) -> Result<Self> {
+        let parameters = layout.segments.iter().map(|len| zeros(*len)).collect::<Result<_>>()?;
+        Ok(Self { parameters, statistics: zeros(layout.statistics_len)? })
+    }
+
     /// Floats of a parameter, or words of its blocks.
     pub(crate) fn stored(&self, placed: &PlacedTensor) -> &[f32] {
         &self.parameters[placed.segment as usize][placed.range()]
     }
+}
+
+/// Zeros, or an error if memory does not suffice.
+fn zeros(len: u64) -> Result<Vec<f32>> {
+    let refuse = || {
+        Error::model(
+            "the model",
+            format!("needs another {} MB for its weights, but the system has no more memory", (len >> 18) + 1),
+            "make its layers smaller, or run it on a machine with more memory",
+        )
+    };
+    if runtime::free_if_below(len.saturating_mul(F32_BYTES)).is_some() {
+        return Err(refuse());
+    }
+    let len = usize::try_from(len).map_err(|_| refuse())?;
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| refuse())?;
+    values.resize(len, 0.0);
+    Ok(values)
 }
 
 impl PartialEq for Weights {

@@ -1,7 +1,6 @@
 //! The choice of trainable layers.
 
-use super::Model;
-use super::build::zero_weights;
+use super::{Model, Weights};
 use crate::error::{Error, Result};
 use crate::plan::{Layout, PlacedTensor};
 use crate::shown;
@@ -117,7 +116,7 @@ impl Model {
         for placed in &self.layout.statistics {
             layout.add_statistic(placed.name.clone(), placed.shape.clone())?;
         }
-        let mut weights = zero_weights(&layout)?;
+        let mut weights = Weights::zeros(&layout)?;
         for placed in &layout.parameters {
             let Some(idx) = self.layout.parameter(&placed.name) else { continue };
             let values = &mut weights.parameters[placed.segment as usize][placed.range()];
