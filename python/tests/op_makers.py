@@ -285,7 +285,7 @@ OPS: dict[str, list[Maker]] = {
     "Tanh": _one("tanh"),
     "Tile": _text(_tiled),
     "Transpose": _text(_permuted),
-    "TrueDivide": [*_text(lambda d: f"{{0}} / {_divisor(d)}"), *_of_one("{0} / (1.0 + keras.ops.exp({0}))", "2.0 / (1.5 + keras.ops.abs({0}))")],
+    "TrueDivide": [*_text(lambda d: f"{{0}} / {_divisor(d)}"), *_of_one("{0} / (1.0 + keras.ops.exp({0}))", "(1.0 - {0}) / (1.5 + keras.ops.abs({0}))")],
     "Var": _text(_reduced("var")),
     "Where": _text(_chosen),
 }

@@ -133,7 +133,12 @@ def _compared(seeds: Sequence[int]) -> list[tuple[int, str, str]]:
     found = []
     with contextlib.closing(Float64()) as float64:
         for seed in seeds:
-            program = drawn(seed)
+            try:
+                program = drawn(seed)
+            except Exception as error:
+                # Keras makes some of its layers refuse what others give.
+                found.append((seed, "invalid", f"{type(error).__name__}: {error}".partition("\n")[0]))
+                continue
             verdict = judge(program, list(dict.fromkeys([SPLIT, RIGS[seed % len(RIGS)]])), float64)
             text = _report(program, verdict, float64) if verdict.is_failure else verdict.text.partition("\n")[0]
             found.append((seed, verdict.kind, text))
