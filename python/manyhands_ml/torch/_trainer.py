@@ -143,8 +143,11 @@ class Trainer:
         """
         engine, history = self._opened(x, y), dict[str, list[float]]()
         engine.push()
+        pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
+        # Nobody looks at the module between epochs: neither a function nor a loader of the program's.
+        is_alone = on_epoch is None and y is not None and (pair or validation_data is None)
         for epoch in range(epochs):
-            means = Means()
+            means, is_whole = Means(), False
             try:
                 engine.take_rate()
                 if engine.objective.by_torch:
@@ -153,19 +156,21 @@ class Trainer:
                     self._fit_batches(engine, x, means)
                 else:
                     self._fit_arrays(engine, x, y, batch_size, shuffle, means)
+                is_whole = True
             finally:
-                engine.pull()
+                if not (is_alone and is_whole) or epoch + 1 == epochs:
+                    engine.pull()
             logs = means.logs
             if validation_data is not None:
-                pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
                 values = self.evaluate(*validation_data, batch_size=batch_size) if pair else self.evaluate(validation_data)
                 logs.update({f"val_{name}": value for name, value in values.items()})
             for name, value in logs.items():
                 history.setdefault(name, []).append(value)
             if on_epoch is not None and on_epoch(epoch, logs):
                 break
-            engine = self._current()
-            engine.push()
+            if not is_alone:
+                engine = self._current()
+                engine.push()
         return history
 
     def _fit_arrays(self, engine: _Engine, x: Any, y: Any, batch_size: int, shuffle: bool, means: Means) -> None:
@@ -280,6 +285,11 @@ class Trainer:
             engine.push()
             engine.check(self._inputs, self._targets)
         return engine
+
+
+def _has_same_bits(values: Floats, known: Floats) -> bool:
+    """Are they the same, each NaN included? Whole numbers are compared several times as fast."""
+    return np.array_equal(np.ascontiguousarray(values).view(np.int32), np.ascontiguousarray(known).view(np.int32))
 
 
 def _unused(group: Settings) -> dict[str, bool]:
@@ -446,7 +456,7 @@ class _Engine:
         changed = {}
         for name, weight in self.graph.weights.items():
             values = weight.read()
-            if name not in self._known or not np.array_equal(values, self._known[name], equal_nan=True):
+            if name not in self._known or not _has_same_bits(values, self._known[name]):
                 changed[name] = self._known[name] = values
         self._check_dampened()
         steps, state = self._steps_there(), self._state_there()
