@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::merge::{merge_two, merge_two_backward};
-use super::recurrent::{Recurrence, RecurrencePart, RecurrentOutput};
+use super::recurrence::{Recurrence, RecurrencePart, RecurrentOutput};
 use super::recurrent_onnx::recurrence_onnx;
 use super::{Built, Gru, Layer, Lstm, MaskUse, Problem, SimpleRnn, to_config};
 use crate::kernels::merge::Operation;

@@ -45,7 +45,7 @@ mod packed;
 mod pooling;
 mod positions;
 mod prelu;
-mod recurrent;
+mod recurrence;
 mod recurrent_layers;
 mod recurrent_onnx;
 mod regularizer;

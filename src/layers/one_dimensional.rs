@@ -9,7 +9,7 @@ use super::depthwise_conv2d::one;
 use super::mask::{mean, mean_backward, mean_onnx};
 use super::merge::sum_repeated;
 use super::pooling::{GlobalAverage, GlobalMax, Pooling, reduce_onnx};
-use super::recurrent::sequence_and_mask;
+use super::recurrence::sequence_and_mask;
 use super::remap::{copy, crop, crop_onnx, pad, pad_onnx};
 use super::up_sampling::resize_onnx;
 use super::windows::{ImageWindows, Padding};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::recurrent::{Cell, Recurrence, RecurrencePart, RecurrentOutput};
+use super::recurrence::{Cell, Recurrence, RecurrencePart, RecurrentOutput};
 use super::recurrent_onnx::recurrence_onnx;
 use super::{Activation, Built, Initializer, Layer, MaskUse, Problem, to_config, yes};
 use crate::names;

@@ -5,7 +5,7 @@
 use super::Activation;
 use super::activation::function_onnx;
 use super::mask::counts_onnx;
-use super::recurrent::{Cell, Recurrence, RecurrencePart};
+use super::recurrence::{Cell, Recurrence, RecurrencePart};
 use crate::onnx::{Attribute, Direction, Form, Value, transposed};
 
 /// Order of ONNX' gates among ours: i, o, f, c among i, f, c, o; z, r, h have one order.

@@ -129,7 +129,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Those of a layout, all zero.
+    /// Zeros for each tensor of a layout.
     fn zeros(layout: &Layout) -> Result<Self> {
         let parameters = layout.segments.iter().map(|len| zeros(*len)).collect::<Result<_>>()?;
         Ok(Self { parameters, statistics: zeros(layout.statistics_len)? })
