@@ -292,7 +292,8 @@ class _Reader:
         if kind == "CustomScaleLayer":
             inputs = [inputs[0], self._scaled(f"{tensor}.scaled", entry["config"], inputs[1])]
         self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights, is_reversed))
-        return self._with_states(layer, tensor, use) if use.has_states else [tensor] * len(use.calls[use.number].output_tensors)
+        is_cut = kind in RECURRENT and use.has_states
+        return self._with_states(layer, tensor, use) if is_cut else [tensor] * len(use.calls[use.number].output_tensors)
 
     def _with_states(self, layer: Any, tensor: str, use: _Use) -> list[str]:
         """The output of a recurrent layer, and its states, which stand behind the steps of the output."""
@@ -480,6 +481,9 @@ _READ = (*_SEQUENCES, "initial_state")
 def _of_states(layer: Any, use: _Use, given: int) -> Iterator[str]:
     """What is wrong with the states that a recurrent layer reads or gives."""
     count = RECURRENT[type(layer).__name__]
+    if any(len(call.arguments.args) > 2 and call.arguments.args[2] is not None for call in use.calls):
+        yield "`mask` needs to be given by its name"
+        return
     if given not in (0, count):
         yield f"`initial_state` needs {count} tensor{'s' * (count > 1)} [batch, {layer.units}], but has {given}"
     is_masked = _has_mask(use.calls) and (given == 0 or use.kwargs.get("mask") is not None)

@@ -402,3 +402,18 @@ def test_a_weight_in_two_places_is_refused() -> None:
     model.compile("sgd", "mse")
     with pytest.raises(ModelError, match="weight `tied/w`: is used in two ways"):
         make_parallel(model, "cpu").fit(np.ones((4, 4)), np.ones((4, 4)), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda x: layers.GRU(5)(x, None, x._keras_mask), "`mask` needs to be given by its name"),
+        (lambda x: ops.add(*layers.GRU(5, return_sequences=True, return_state=True)(x)[:2]), "`return_state` is not supported behind a mask"),
+        (lambda x: layers.Bidirectional(layers.LSTM(5, return_state=True))(x)[1], "`return_state` is not supported here: use two layers"),
+    ],
+)
+def test_states_that_can_not_be_had_are_refused(call: Callable[[Any], Any], told: str) -> None:
+    inputs = keras.Input((5,))
+    model = keras.Model(inputs, layers.Dense(2)(call(layers.Embedding(6, 5, mask_zero=True)(inputs))))
+    with pytest.raises(ModelError, match=told):
+        make_parallel(model, "cpu").predict(np.zeros((2, 5)), verbose=0)
