@@ -1,6 +1,6 @@
 //! Activation function of its own, not fused into the layer before it.
 
-use super::activation_functions::{Activation, CONSTANTS, Function, FunctionNumbers};
+use super::activation_functions::{Activation, CONSTANTS, Function, FunctionNumbers, PARTIAL};
 use super::cases::{Case, InputFill};
 use super::rounding::{index, single};
 use super::text::wgsl;
@@ -113,8 +113,7 @@ fn backward_cases() -> Vec<Case> {
 
 /// Numbers up to a size at which a function and its slope are finite.
 fn domain(function: Function, len: usize, size: f32) -> InputFill {
-    let is_positive = matches!(function.activation, Activation::Log | Activation::Sqrt | Activation::Reciprocal);
-    InputFill::Uniform(len, if is_positive { 0.01 } else { -size }, size)
+    InputFill::Uniform(len, if PARTIAL.contains(&function.activation) { 0.01 } else { -size }, size)
 }
 
 /// Normal numbers with a NaN at every third place.
@@ -134,7 +133,8 @@ fn each_function(buffers: impl Fn(Case, Function, usize) -> Case) -> Vec<Case> {
     // One element tells little of a function; that size is one of `None`.
     let last = sizes.len() - 1;
     let nothing = Function::plain(Activation::None);
-    let sized = Function::examples().zip(sizes[..last].iter().copied().cycle());
+    let all = Function::examples().chain(PARTIAL.map(Function::plain));
+    let sized = all.zip(sizes[..last].iter().copied().cycle());
     // A factor of 0, which compilers fold.
     let zero = FunctionNumbers { slope: 0.0, offset: 0.5, ..FunctionNumbers::NONE };
     let zeros = [Activation::Affine, Activation::LeakyRelu].map(|activation| Function { activation, numbers: zero });
