@@ -112,9 +112,7 @@ fn forward_lstm(
     if params.next != NONE {
         cells[place(row, unit, params.next)] = c;
     }
-    if params.cell_offset != NONE {
-        y[row * params.y_stride + params.cell_offset + unit] = c;
-    }
+    leave_cell(row, unit, c);
     leave(row, unit, h, is_counted);
 }
 

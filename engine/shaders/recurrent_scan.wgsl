@@ -138,8 +138,8 @@ fn lstm_row(row: u32, unit: u32, step: u32, products: vec4<f32>, h_before: f32) 
     let h = select(h_before, all.w * activate(c), is_counted);
     if step + 1u < params.steps {
         cells[place(row, unit, place_of(step + 1u))] = c;
-    } else if params.cell_offset != NONE {
-        y[row * params.y_stride + params.cell_offset + unit] = c;
+    } else {
+        leave_cell(row, unit, c);
     }
     leave(row, unit, step, h, is_counted);
     return h;

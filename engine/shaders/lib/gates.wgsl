@@ -1,7 +1,7 @@
 // Gates and cells of recurrent layers: what kernels that compute one step, and those that compute many, do with a unit of a row.
 //
 // They bind `gates`, `bias`, `mask` and `y` forward, and `d_gates`, `dy`, `known`, `before`, `carried_h` and `carried_c` backward,
-// with the shapes in recurrent.wgsl; `Params` has `units`, `steps` and `y_stride`. Places in `gates` and `d_gates` are those of a unit's first
+// with the shapes in recurrent.wgsl; `Params` has `units`, `steps`, `y_stride` and `cell_offset`. Places in `gates` and `d_gates` are those of a unit's first
 // gate; `at` is a place in the sequence.
 
 // 0 leaves `bias` or the mask unread: any buffer may be bound there.
@@ -59,6 +59,13 @@ fn place(row: u32, unit: u32, at: u32) -> u32 {
 fn leave_output(row: u32, unit: u32, output: u32, h: f32, is_counted: bool) {
     if output != NONE {
         y[row * params.y_stride + output + unit] = select(h, 0.0, ZERO_OUTPUT != 0u && !is_counted);
+    }
+}
+
+// Writes the LSTM's cell after the last step as output, if that is wanted.
+fn leave_cell(row: u32, unit: u32, c: f32) {
+    if params.cell_offset != NONE {
+        y[row * params.y_stride + params.cell_offset + unit] = c;
     }
 }
 
