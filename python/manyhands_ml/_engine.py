@@ -313,9 +313,10 @@ def _knows_weights(optimizer: Any, model: keras.Model) -> bool:
 
 def _outputs_of_keras(model: Any, x: Any) -> Any:
     """What Keras computes at inference: on JAX compiled as a whole, which takes less time than each operation by itself."""
-    # A mask that outputs carry to the loss would be lost.
+    # A mask that outputs carry to the loss would be lost, and a penalty of what layers give.
     has_masks = any(getattr(tensor, "_keras_mask", None) is not None for tensor in model.outputs)
-    if _IS_JAX and not model.run_eagerly and not has_masks:
+    is_penalized = any(getattr(layer, "activity_regularizer", None) is not None for layer in model._flatten_layers())
+    if _IS_JAX and not model.run_eagerly and not (has_masks or is_penalized):
         import jax
 
         values = [[variable.value for variable in kind] for kind in (model.trainable_variables, model.non_trainable_variables)]
