@@ -211,14 +211,22 @@ def _in_float64() -> None:
 
 
 class Float64:
-    """A process that runs Keras in float64."""
+    """A process that runs Keras in float64; after some programs another one."""
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, context, _in_float64, max_tasks_per_child=PROGRAMS_OF_A_PROCESS)
+        self._pool, self._begun = self._opened(), 0
+
+    @staticmethod
+    def _opened() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _in_float64)
 
     def begin(self, program: Program) -> Future[Truth]:
         """Begins to compute the truth about a program."""
+        if self._begun == PROGRAMS_OF_A_PROCESS:
+            # `max_tasks_per_child` does so, too, and may wait forever: python/cpython#115634.
+            self._pool.shutdown(wait=False)
+            self._pool, self._begun = self._opened(), 0
+        self._begun += 1
         return self._pool.submit(truth, program)
 
     def close(self) -> None:
