@@ -68,7 +68,7 @@ def _of_weights(model: keras.Model, graph: Graph) -> Iterator[str]:
 
 def output_structure(model: keras.Model) -> Any:
     """A model's outputs in their structure, as calls give them: one in a list stands alone."""
-    structure = getattr(model, "_outputs_struct", None)
+    structure = getattr(getattr(model, "_functional", None) or model, "_outputs_struct", None)
     if not isinstance(structure, (dict, list, tuple)):
         return model.outputs[0]
     return structure[0] if isinstance(structure, (list, tuple)) and len(structure) == 1 else structure
@@ -81,7 +81,9 @@ def output_names(model: keras.Model) -> list[str]:
     if isinstance(structure, dict) and not any(keras.tree.is_nested(part) for part in structure.values()):
         places = keras.tree.pack_sequence_as(structure, list(range(len(structure))))
         return sorted(structure, key=lambda key: int(places[key]))
-    return [tensor._keras_history.operation.name for tensor in outputs]
+    names = [tensor._keras_history.operation.name for tensor in outputs]
+    # A layer may give several, such as its states.
+    return [name if names.index(name) == idx else f"{name}_{names[:idx].count(name)}" for idx, name in enumerate(names)]
 
 
 def _operations(model: Any) -> Any:
@@ -146,7 +148,9 @@ class _Reader:
             if entry["class_name"] != "InputLayer":
                 layer = _operation(model, entry["config"]["name"])
                 calls = _calls(model, layer)
-                tensors = self._without_mask(layer, calls, self._layer(layer, entry, tensors, prefix, _Use(0, {}, calls)))
+                # All that the last one gives are outputs; between layers there is one tensor.
+                use = _Use(0, {}, calls, {(0, idx) for idx in range(len(calls[0].output_tensors))})
+                tensors = self._without_mask(layer, calls, self._layer(layer, entry, tensors, prefix, use))
         return tensors
 
     def _functional(self, model: Any, config: Settings, inputs: list[str], prefix: str) -> list[str]:

@@ -319,6 +319,14 @@ def test_padded_words_are_translated_as_in_keras(rng: np.random.Generator, rig: 
     _compare(*(_trained(_translator, x, y, adapters) for adapters in (None, rig)))
 
 
+def test_states_are_outputs_of_a_model(rng: np.random.Generator) -> None:
+    """As of the encoder that a translator has for prediction."""
+    x, inputs = rng.normal(size=(ROWS, *SEQUENCE)).astype("float32"), keras.Input(SEQUENCE)
+    model = keras.Model(inputs, layers.LSTM(5, return_state=True)(inputs)[1:])
+    for found, needed in zip(make_parallel(model, "cpu").predict(x, verbose=0), model.predict(x, verbose=0), strict=True):
+        np.testing.assert_allclose(found, needed, rtol=1e-4, atol=1e-5)
+
+
 def test_inputs_by_names_reach_a_model_of_ones_own(rng: np.random.Generator) -> None:
     x = {"left": rng.normal(size=(ROWS, 3)).astype("float32"), "right": rng.normal(size=(ROWS, 5)).astype("float32")}
     y = rng.normal(size=(ROWS, 2)).astype("float32")
