@@ -307,6 +307,11 @@ impl Recurrence {
         1 + if self.initial_state { self.cell.states() } else { 0 }
     }
 
+    /// The mask behind its inputs, if there is one.
+    fn mask(&self, rec: &Recorder<'_>) -> Option<View> {
+        (rec.n_inputs() > self.n_inputs()).then(|| rec.input(self.n_inputs()))
+    }
+
     /// States that the output ends with.
     fn n_returned(&self) -> usize {
         if self.return_state { self.cell.states() } else { 0 }
@@ -453,7 +458,7 @@ impl Recurrence {
         inputs: &[View],
         outputs: &[View],
     ) {
-        let is_masked = rec.n_inputs() > self.n_inputs();
+        let is_masked = self.mask(rec).is_some();
         let dispatch = rec.dispatch(kernel, params, inputs, outputs, grid);
         let function = self.activation.function().unwrap_or(Function::plain(functions::Activation::None));
         dispatch.constants.extend(function.constants());
@@ -490,7 +495,7 @@ impl Recurrence {
         let u = rec.parameter(recurrent_kernel);
         // What is not read may be any buffer that is not written.
         let bias = if self.use_bias { rec.parameter(bias) } else { part };
-        let mask = if rec.n_inputs() > self.n_inputs() { rec.input(self.n_inputs()) } else { part };
+        let mask = self.mask(rec).unwrap_or(part);
         let mut outputs = vec![gates, states, state, y.view];
         outputs.extend((self.cell == Cell::Lstm).then_some(cells));
         if self.initial_state {
@@ -558,7 +563,7 @@ impl Recurrence {
         let [carried_h, carried_c, d_part] =
             ["carried_state", "carried_cell", "state_gradient"].map(|what| Self::scratch(rec, what, units));
         let u = rec.parameter(self.part.names()[1]);
-        let mask = if rec.n_inputs() > self.n_inputs() { rec.input(self.n_inputs()) } else { d_part };
+        let mask = self.mask(rec).unwrap_or(d_part);
         let (before, d_gates) = match self.cell {
             Cell::Lstm => (cells, gates),
             Cell::Gru => (states, gates),
