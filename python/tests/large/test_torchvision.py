@@ -14,13 +14,13 @@ from torch import nn
 
 from manyhands_ml.torch import Trainer
 
-#: Networks with the side of their pictures, the learning rate, steps, and the relative difference of losses.
-NETWORKS: dict[str, tuple[Callable[..., nn.Module], int, float, int, float]] = {
-    "resnet18": (torchvision.models.resnet18, 64, 1e-4, 3, 1e-5),
-    "vgg11": (torchvision.models.vgg11, 32, 1e-3, 20, 1e-5),
-    # Where the input moves by 1e-6, PyTorch's own losses move by 1.2e-3.
-    "mobilenet_v2": (torchvision.models.mobilenet_v2, 64, 1e-4, 3, 2e-3),
+#: Networks with the side of their pictures.
+NETWORKS: dict[str, tuple[Callable[..., nn.Module], int]] = {
+    "resnet18": (torchvision.models.resnet18, 64),
+    "vgg11": (torchvision.models.vgg11, 32),
+    "mobilenet_v2": (torchvision.models.mobilenet_v2, 64),
 }
+STEPS, RATE = 6, 1e-3
 ROWS = 6
 
 
@@ -46,48 +46,49 @@ def _network(name: str) -> nn.Module:
 
 def _moved(module: nn.Module, before: dict[str, torch.Tensor]) -> list[Any]:
     after = module.state_dict()
-    return [(after[name] - values).double().numpy() for name, values in before.items() if values.is_floating_point()]
+    return [(after[name].double() - values.double()).numpy() for name, values in before.items() if values.is_floating_point()]
 
 
-def _distance(ours: list[Any], theirs: list[Any]) -> float:
+def _distance(ours: list[Any], exact: list[Any]) -> float:
     """Median over the tensors of the relative difference."""
-    norms = [(np.linalg.norm(a - b), np.linalg.norm(b)) for a, b in zip(ours, theirs) if np.linalg.norm(b) > 0]
+    norms = [(np.linalg.norm(a - b), np.linalg.norm(b)) for a, b in zip(ours, exact) if np.linalg.norm(b) > 0]
     return float(np.median([difference / norm for difference, norm in norms]))
 
 
-def _optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(module.parameters(), lr=NETWORKS[name][2], momentum=0.9)
-
-
-def _train(name: str, module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[float]:
-    optimizer, losses, steps = _optimizer(name, module), [], NETWORKS[name][3]
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(module(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+def _step(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    """A step of PyTorch."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(module(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_of_torchvision_predict_and_train(name: str) -> None:
-    """Many layers of batch normalization over few rows multiply rounding: there PyTorch's own weights move by percents where the
-    input moves by 1e-6. Ours have to be nearer to PyTorch's than that; without batch normalization, to 1e-4."""
-    module = _network(name)
-    ours, nearby, before = copy.deepcopy(module), copy.deepcopy(module), copy.deepcopy(module.state_dict())
+    """Many layers of batch normalization over few rows multiply rounding, and a unit at the kink of its ReLU learns in one and not in
+    the other, in about every second step: PyTorch's own weights then differ by percents between 32 and 64 bits. So each step begins
+    from the weights of 64 bits. In the best of the steps, what ours change has to be as near to these as what PyTorch's 32 bits
+    change, to a factor of 2."""
+    exact = _network(name).double()
+    ours, theirs = _network(name), _network(name)
     x, y = _data(NETWORKS[name][1])
-    trainer = Trainer(ours, nn.CrossEntropyLoss(), _optimizer(name, ours), adapters="cpu", batch_statistics="batch")
+    optimizer = torch.optim.SGD(ours.parameters(), lr=RATE)
+    trainer = Trainer(ours, nn.CrossEntropyLoss(), optimizer, adapters="cpu", batch_statistics="batch")
     with torch.no_grad():
-        torch.testing.assert_close(trainer.predict(x), copy.deepcopy(module).eval()(x), atol=1e-4, rtol=1e-4)
-    _, _, _, steps, most = NETWORKS[name]
-    losses = [trainer.fit([(x, y)])["loss"][0] for _ in range(steps)]
-    assert losses == pytest.approx(_train(name, module, x, y), rel=most)
-    moved = _moved(module, before)
-    if name == "vgg11":
-        assert _distance(_moved(ours, before), moved) < 1e-4
-    else:
-        torch.manual_seed(0)
-        _train(name, nearby, x * (1 + 1e-6 * torch.randn(x.shape)), y)
-        assert _distance(_moved(ours, before), moved) < _distance(_moved(nearby, before), moved)
+        torch.testing.assert_close(trainer.predict(x), copy.deepcopy(theirs).eval()(x), atol=1e-4, rtol=1e-4)
+    distances = []
+    for _ in range(STEPS):
+        before = copy.deepcopy(theirs.state_dict())
+        exact.load_state_dict(before)
+        ours.load_state_dict(before)
+        loss = trainer.fit([(x, y)])["loss"][0]
+        rounded, wanted = _step(theirs, x, y), _step(exact, x.double(), y)
+        assert loss == pytest.approx(wanted, rel=1e-5 + 2 * abs(rounded / wanted - 1))
+        moved, changed, known = (_moved(module, before) for module in (ours, theirs, exact))
+        distances.append((_distance(moved, known), _distance(changed, known)))
+        theirs.load_state_dict({key: values.to(before[key].dtype) for key, values in exact.state_dict().items()})
+    ours_best, theirs_best = np.min(distances, axis=0)
+    assert ours_best < 2 * theirs_best + 1e-6 and np.max(distances) < 0.05, distances
