@@ -30,6 +30,7 @@ ROWS, STEPS = 8, 3
 #: Shapes of rows by kind; all axes differ.
 SHAPES = {"row": (6,), "signal": (4, 9), "picture": (4, 7, 6), "sequence": (5, 6), "words": (5,)}
 _OF_ANY = ("row", "signal", "picture", "sequence")
+_BLOCK = "nn.TransformerEncoderLayer({f}, 2, 8, dropout=0.0"
 
 #: Modules by class: what they read, and how they are made. {c} stands for channels, {f} for the last axis, {s} for a row's shape.
 MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
@@ -66,9 +67,17 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.LayerNorm: [(["row", "sequence"], "nn.LayerNorm({f})"), (["sequence"], "nn.LayerNorm({f}, eps=0.01)")],
     nn.LeakyReLU: [(_OF_ANY, "nn.LeakyReLU(0.1)")],
     nn.Linear: [(["row", "sequence"], "nn.Linear({f}, 6)"), (["row", "sequence"], "nn.Linear({f}, 4, bias=False)")],
+    nn.LogSoftmax: [(["row", "sequence"], "nn.LogSoftmax(-1)")],
     nn.MaxPool1d: [(["signal"], "nn.MaxPool1d(2)"), (["signal"], "nn.MaxPool1d(3, 2)")],
     nn.MaxPool2d: [(["picture"], "nn.MaxPool2d(2)"), (["picture"], "nn.MaxPool2d(3, 1)")],
     nn.Mish: [(_OF_ANY, "nn.Mish()")],
+    nn.MultiheadAttention: [
+        (["sequence"], "nn.MultiheadAttention({f}, 2, batch_first=True)"),
+        (["sequence"], "nn.MultiheadAttention({f}, 1, bias=False, batch_first=True)"),
+    ],
+    nn.modules.linear.NonDynamicallyQuantizableLinear: [
+        (["row", "sequence"], "nn.modules.linear.NonDynamicallyQuantizableLinear({f}, 6)")
+    ],
     nn.PReLU: [(_OF_ANY, "nn.PReLU()"), (["picture", "signal", "row"], "nn.PReLU({c})")],
     nn.ReLU: [(_OF_ANY, "nn.ReLU()")],
     nn.ReLU6: [(_OF_ANY, "nn.ReLU6()")],
@@ -79,25 +88,43 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.Softplus: [(_OF_ANY, "nn.Softplus()")],
     nn.Softsign: [(_OF_ANY, "nn.Softsign()")],
     nn.Tanh: [(_OF_ANY, "nn.Tanh()")],
+    nn.TransformerEncoder: [(["sequence"], f"nn.TransformerEncoder({_BLOCK}, batch_first=True), 2, enable_nested_tensor=False)")],
+    nn.TransformerEncoderLayer: [
+        (["sequence"], f"{_BLOCK}, batch_first=True)"),
+        (["sequence"], f'{_BLOCK}, activation="gelu", norm_first=True, batch_first=True)'),
+    ],
+    nn.Unflatten: [(["row"], "nn.Unflatten(1, (2, -1))")],
+    nn.Upsample: [
+        (["picture"], "nn.Upsample(scale_factor=2)"),
+        (["picture"], 'nn.Upsample(scale_factor=2, mode="bilinear")'),
+        (["signal"], "nn.Upsample(scale_factor=2)"),
+    ],
 }
 
 #: Losses by class: the loss, outputs of the last module, and targets.
 LOSSES: dict[type, list[tuple[str, str]]] = {
-    nn.BCEWithLogitsLoss: [("nn.BCEWithLogitsLoss()", "torch.randint(0, 2, (ROWS, 3)).float()")],
+    nn.BCEWithLogitsLoss: [
+        ("nn.BCEWithLogitsLoss()", "torch.randint(0, 2, (ROWS, 3)).float()"),
+        ("nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0, 0.5, 1.0]))", "torch.randint(0, 2, (ROWS, 3)).float()"),
+    ],
     nn.CrossEntropyLoss: [
         ("nn.CrossEntropyLoss()", "torch.randint(0, 3, (ROWS,))"),
         ("nn.CrossEntropyLoss(label_smoothing=0.1)", "torch.randint(0, 3, (ROWS,))"),
+        ("nn.CrossEntropyLoss(ignore_index=1)", "torch.randint(0, 3, (ROWS,)).index_fill(0, torch.tensor([0]), 2)"),
         ("nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0, 1.0]))", "torch.randint(0, 3, (ROWS,))"),
     ],
     nn.HuberLoss: [("nn.HuberLoss(delta=0.7)", "torch.randn(ROWS, 3)")],
     nn.L1Loss: [("nn.L1Loss()", "torch.randn(ROWS, 3)")],
     nn.MSELoss: [("nn.MSELoss()", "torch.randn(ROWS, 3)"), ('nn.MSELoss(reduction="sum")', "torch.randn(ROWS, 3)")],
+    nn.NLLLoss: [("nn.NLLLoss()", "torch.randint(0, 3, (ROWS,))"), ('nn.NLLLoss(reduction="sum")', "torch.randint(0, 3, (ROWS,))")],
     nn.SmoothL1Loss: [("nn.SmoothL1Loss(beta=0.5)", "torch.randn(ROWS, 3)")],
 }
 
 #: Optimizers by class. What divides by gradients has a large epsilon: some are 0 but for rounding.
 OPTIMIZERS: dict[type, list[str]] = {
     torch.optim.Adadelta: ["torch.optim.Adadelta(weights, eps=0.01)"],
+    torch.optim.Adagrad: ["torch.optim.Adagrad(weights, 0.02, eps=0.01)"],
+    torch.optim.NAdam: ["torch.optim.NAdam(weights, 0.02, eps=0.01)"],
     torch.optim.SGD: ["torch.optim.SGD(weights, 0.05)", "torch.optim.SGD(weights, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01)"],
     torch.optim.Adam: ["torch.optim.Adam(weights, 0.02, eps=0.01)", "torch.optim.Adam(weights, 0.02, eps=0.01, weight_decay=0.1)"],
     torch.optim.AdamW: ["torch.optim.AdamW(weights, 0.02, eps=0.01, weight_decay=0.1, amsgrad=True)"],
@@ -125,6 +152,13 @@ class Recipe:
     optimizer: str
 
 
+def called(part: nn.Module, x: Any) -> Any:
+    """What a module makes of a tensor."""
+    if isinstance(part, nn.MultiheadAttention):
+        return part(x, x, x, need_weights=False)[0]
+    return part(x)[0] if isinstance(part, (nn.LSTM, nn.GRU)) else part(x)
+
+
 class Net(nn.Module):
     """Modules and sums, one after the other; the last tensor becomes a row of three numbers."""
 
@@ -134,6 +168,7 @@ class Net(nn.Module):
         self.parts = nn.ModuleList(eval(step.code) if step.code else nn.Identity() for step in recipe.steps)
         self.flatten = nn.Flatten()
         self.head = nn.LazyLinear(3)
+        self.end = nn.LogSoftmax(-1) if "NLLLoss" in recipe.loss else nn.Identity()
 
     def forward(self, x: Any) -> Any:
         tensors = [x]
@@ -142,9 +177,9 @@ class Net(nn.Module):
             if not step.code:
                 tensors.append(first + tensors[step.reads[1]])
             else:
-                tensors.append(part(first)[0] if isinstance(part, (nn.LSTM, nn.GRU)) else part(first))
+                tensors.append(called(part, first))
         last = tensors[-1]
-        return self.head(last if not self.has_axes else self.flatten(last))
+        return self.end(self.head(last if not self.has_axes else self.flatten(last)))
 
     #: Has the last tensor more axes than a row?
     has_axes = True
@@ -173,8 +208,7 @@ def _shapes(recipe: Recipe, net: Net, x: Any) -> list[tuple[int, ...]]:
     with torch.no_grad():
         for step, part in zip(recipe.steps, net.parts):
             first = tensors[step.reads[0]]
-            found = first + tensors[step.reads[1]] if not step.code else part(first)
-            tensors.append(found[0] if isinstance(found, tuple) else found)
+            tensors.append(first + tensors[step.reads[1]] if not step.code else called(part, first))
     return [tuple(tensor.shape[1:]) for tensor in tensors]
 
 
@@ -235,7 +269,7 @@ def _longer(rng: np.random.Generator, recipe: Recipe, names: list[str], kind: ty
     longer = replace(recipe, steps=(*recipe.steps, step))
     try:
         shape = _shapes(longer, build(longer)[0], x)[-1]
-    except (RuntimeError, ValueError):
+    except (AssertionError, RuntimeError, ValueError):
         return recipe, names
     if min(shape) < 1 or np.prod(shape) > 800:
         return recipe, names
