@@ -2,8 +2,8 @@
 
 use super::linear::with_bias;
 use super::packed::Weights;
-use crate::kernels::{dense as kernel, whole};
-use crate::plan::{Length, Recorder, View, Word, length_word};
+use crate::kernels::{add, dense as kernel, whole};
+use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 
 /// Order in which weights are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,33 +68,49 @@ impl LogitProduct {
                 ..self.params([self.rows(), whole(words.len()), whole(self.dim)])
             };
             let floats = weights.floats(rec, axis, &words);
-            Self::multiply(rec, axis, params, [x, floats], logits);
+            match self.stored {
+                Stored::Rows => {
+                    let params = kernel::Record { b_stride: params.k, ..params };
+                    rec.dispatch(&kernel::BACKWARD_INPUT, params, [x, floats], [logits], params.grid());
+                }
+                Stored::Columns => {
+                    with_bias(rec, &kernel::FORWARD, params, [x, floats], None, logits, params.grid());
+                }
+            }
         }
     }
 
-    /// Records a product with weights `[n, k]`, or `[k, n]`: `n` is their axis 0 or 1.
-    fn multiply(rec: &mut Recorder<'_>, axis: usize, params: kernel::Record, factors: [View; 2], y: View) {
-        if axis == 0 {
-            let params = kernel::Record { b_stride: params.k, ..params };
-            rec.dispatch(&kernel::BACKWARD_INPUT, params, factors, [y], params.grid());
-        } else {
-            with_bias(rec, &kernel::FORWARD, params, factors, None, y, params.grid());
-        }
-    }
-
-    /// Records the gradient of `x` from that of the logits.
+    /// Records the gradient of `x` from that of the logits: a sum over the words, some after the others, in their order.
     pub(super) fn backward_input(&self, rec: &mut Recorder<'_>, d_logits: View, weights: Weights, dx: View) {
-        let axis = if self.stored == Stored::Rows { 1 } else { 0 };
-        for numbers in weights.parts(axis) {
-            let params = kernel::Record {
-                a_offset: whole(self.first),
-                a_stride: whole(self.vocabulary),
-                y_offset: whole(numbers.start),
-                y_stride: whole(self.dim),
-                ..self.params([self.rows(), whole(numbers.len()), whole(self.count)])
+        let axis = if self.stored == Stored::Rows { 0 } else { 1 };
+        for (idx, words) in weights.summed_parts(axis).into_iter().enumerate() {
+            // Floats that were unpacked are those of these words alone.
+            let (first, stride) = if weights.are_packed() { (0, words.len()) } else { (words.start, self.count) };
+            let (b_offset, b_stride) = match self.stored {
+                Stored::Rows => (whole(first * self.dim), whole(self.dim)),
+                Stored::Columns => (whole(first), whole(stride)),
             };
-            let floats = weights.floats(rec, axis, &numbers);
-            Self::multiply(rec, axis, params, [d_logits, floats], dx);
+            let params = kernel::Record {
+                a_offset: whole(self.first + words.start),
+                a_stride: whole(self.vocabulary),
+                b_offset,
+                b_stride,
+                ..self.params([self.rows(), whole(self.dim), whole(words.len())])
+            };
+            let floats = weights.floats(rec, axis, &words);
+            let part = if idx == 0 { dx } else { rec.scratch("part", dx.len) };
+            match self.stored {
+                Stored::Rows => {
+                    with_bias(rec, &kernel::FORWARD, params, [d_logits, floats], None, part, params.grid());
+                }
+                Stored::Columns => {
+                    rec.dispatch(&kernel::BACKWARD_INPUT, params, [d_logits, floats], [part], params.grid());
+                }
+            }
+            if idx > 0 {
+                let len = length_word(dx.len);
+                rec.dispatch(&add::ACCUMULATE, add::Record { len }, [part], [dx], Grid::Elements(len));
+            }
         }
     }
 

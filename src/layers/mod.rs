@@ -225,6 +225,13 @@ pub trait Layer: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether each position of the output is the same function of that position of the only input, so that it may be computed for some
+    /// positions after the others.
+    #[doc(hidden)]
+    fn is_by_position(&self) -> bool {
+        false
+    }
+
     /// The layer as it computes in reverse, with the same parameters; `None` if it can't.
     #[doc(hidden)]
     fn reversed(&self) -> Option<Arc<dyn Layer>> {

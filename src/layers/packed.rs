@@ -6,11 +6,13 @@ use crate::kernels::{packed as kernel, whole};
 use crate::packed::{BLOCK, BlockAxis, Packing};
 use crate::plan::{Grid, Recorder, View, Word};
 
-/// Floats that are unpacked at once, unless 128 rows or columns have more: 16 MiB. A plan has memory for the most that one product reads.
-const MOST_UNPACKED: usize = 1 << 22;
+/// Floats that are unpacked at once, unless 128 rows or columns have more: 8 MiB. A plan has memory for the most that one product reads.
+const MOST_UNPACKED: usize = 1 << 21;
 /// Parts begin at a multiple of so many rows or columns, and have no fewer: at a whole block, and where a view of a bias may begin. The
 /// CPU's library for products cuts sums otherwise where a result has at most 64 rows and columns.
 const STEP: usize = 128;
+/// Rows or columns of a part at most: terms of a sum that any driver adds to its end.
+const MOST_TERMS: usize = 1 << 15;
 
 /// A matrix `[rows, columns]` of weights for products.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +32,19 @@ impl Weights {
     ///
     /// Each number of a product is the same sum in any of them, since sums go over the other axis.
     pub(super) fn parts(&self, axis: usize) -> Vec<Range<usize>> {
+        if self.are_packed() { self.summed_parts(axis) } else { vec![0..self.shape[axis]] }
+    }
+
+    /// Whether the weights are packed.
+    pub(super) fn are_packed(&self) -> bool {
+        self.packing.is_some()
+    }
+
+    /// The parts of an axis over which sums go: the same ones for floats, so that packed weights give the same bits.
+    pub(super) fn summed_parts(&self, axis: usize) -> Vec<Range<usize>> {
         let (len, across) = (self.shape[axis], self.shape[1 - axis].max(1));
-        let most = (MOST_UNPACKED / across / STEP * STEP).max(STEP);
-        let count = if self.packing.is_some() { len.div_ceil(most).max(1) } else { 1 };
+        let most = (MOST_UNPACKED / across / STEP * STEP).clamp(STEP, MOST_TERMS);
+        let count = len.div_ceil(most).max(1);
         let even = len.div_ceil(count).next_multiple_of(STEP).max(STEP);
         // The last takes up what is left.
         let starts = (0..len).step_by(even).filter(|start| *start == 0 || len - start >= STEP);
@@ -88,7 +100,7 @@ mod tests {
         assert_eq!(parts([576, 1536], 1, true), vec![0..1536; 1]);
         assert_eq!(parts([49_152, 576], 0, false), vec![0..49_152; 1]);
         let words = parts([49_152, 576], 0, true);
-        assert_eq!((words.len(), words[0].clone(), words.last().unwrap().end), (7, 0..7040, 49_152));
+        assert_eq!((words.len(), words[0].clone(), words.last().unwrap().end), (14, 0..3584, 49_152));
         assert_eq!(parts([49_152, 576], 1, true), [0..128, 128..256, 256..384, 384..576]);
         assert_eq!(parts([257, 1 << 20], 0, true), [0..128, 128..257]);
     }

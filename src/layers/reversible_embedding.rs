@@ -216,6 +216,10 @@ impl Layer for ReversibleEmbedding {
         Some(changed(self, |layer| layer.reverse = true))
     }
 
+    fn is_by_position(&self) -> bool {
+        self.reverse
+    }
+
     fn masking(&self) -> MaskUse {
         if self.reverse { MaskUse::Drops } else { self.embedding().masking() }
     }

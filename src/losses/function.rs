@@ -46,6 +46,12 @@ pub trait LossFunction: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether report and gradient of a position need nothing of other positions, so that they may be recorded for some positions
+    /// after the others: then logits of a vocabulary never exist at once.
+    fn is_by_position(&self) -> bool {
+        false
+    }
+
     /// Meaning of the score in a report.
     fn score(&self) -> Score;
 

@@ -7,10 +7,12 @@
 //! never by the shard's. So plain addition over adapters gives the gradient of one loss.
 
 // Files: `table.rs`: `LOSSES`, the one table; `function.rs`: the trait; `pointwise.rs`: losses of one number and its target; `row.rs`,
-// `softmax_cross_entropy.rs`: losses of whole rows; `recording.rs`: inputs and outputs of a loss.
+// `softmax_cross_entropy.rs`: losses of whole rows; `recording.rs`: inputs and outputs of a loss;
+// `positions.rs`: some of the positions of a row.
 
 mod function;
 mod pointwise;
+pub(crate) mod positions;
 mod recording;
 mod row;
 mod softmax_cross_entropy;
@@ -26,6 +28,7 @@ use crate::kind::{Named, SharedOrStatic};
 use crate::plan::{Recorder, View};
 use crate::reading::ReadError;
 use crate::shape::Shape;
+use positions::Positions;
 
 pub use crate::kind::Settings;
 pub use function::{Domain, Entry, Head, LossFunction, Score, Target, entry};
@@ -159,10 +162,18 @@ impl Loss {
             .map_err(|Problem { problem, help }| Error::setting(format!("loss `{}`", self.name()), problem, help))
     }
 
-    /// Records report and gradient of output `output_idx`, whose values are `y`. Returns the gradient.
-    pub(crate) fn record(&self, rec: &mut Recorder<'_>, output_idx: u32, shape: &Shape, y: View) -> View {
-        let it = Recording::new(rec, output_idx, shape, &self.target_shape(shape), y);
+    /// Records report and gradient of output `output_idx`, whose values at these positions are `y`. Returns the gradient.
+    pub(crate) fn record(
+        &self,
+        rec: &mut Recorder<'_>,
+        output_idx: u32,
+        shape: &Shape,
+        positions: &Positions,
+        y: View,
+    ) -> View {
+        let it = Recording::new(rec, output_idx, [shape, &self.target_shape(shape)], positions, y);
         self.0.record(rec, &it);
+        it.finish(rec, output_idx, positions);
         it.gradient
     }
 

@@ -1,5 +1,6 @@
 //! Views that a loss reads and writes in a plan.
 
+use super::positions::Positions;
 use crate::kernels::{Kernel, rows_grid, whole};
 use crate::plan::{Dispatch, Length, Recorder, Role, View, Word, length_word};
 use crate::shape::Shape;
@@ -32,25 +33,42 @@ pub struct Recording {
 }
 
 impl Recording {
-    pub(super) fn new(rec: &mut Recorder<'_>, output_idx: u32, shape: &Shape, target: &Shape, y: View) -> Self {
+    /// Of output `output_idx`, whose values at these positions of each row are `y`.
+    pub(super) fn new(
+        rec: &mut Recorder<'_>,
+        output_idx: u32,
+        [shape, target]: [&Shape; 2],
+        positions: &Positions,
+        y: View,
+    ) -> Self {
         let is_masked = rec.plan().masks.get(output_idx as usize).is_some_and(Option::is_some);
-        let weights = if is_masked { shape.positions() } else { 1 };
-        let name = format!("loss{output_idx}");
-        let target = rec.plan().find_or_add(&name, Role::Target(output_idx), Length::per_row(target.len()));
-        let sample_weight = rec.plan().find_or_add(&name, Role::SampleWeight(output_idx), Length::per_row(weights));
-        let report = Length::per_row(2 * shape.positions());
-        let report = rec.plan().find_or_add(&name, Role::Report(output_idx), report);
+        let (all, count) = (positions.all, positions.part.len());
+        let weights = if is_masked { all } else { 1 };
+        let mut whole_of = |role: fn(u32) -> Role, len: usize| {
+            rec.plan().find_or_add(&format!("loss{output_idx}"), role(output_idx), Length::per_row(len))
+        };
+        let target_view = whole_of(Role::Target, target.len());
+        let sample_weight = whole_of(Role::SampleWeight, weights);
+        let report = whole_of(Role::Report, 2 * all);
         Self {
             output: y,
-            target,
-            sample_weight,
-            report,
+            target: positions.take(rec, target_view, target.len() / all.max(1)),
+            sample_weight: if is_masked { positions.take(rec, sample_weight, 1) } else { sample_weight },
+            report: if positions.are_all() { report } else { rec.scratch("report", Length::per_row(2 * count)) },
             gradient: rec.scratch("gradient", y.len),
-            rows: length_word(Length::per_row(shape.positions())),
+            rows: length_word(Length::per_row(count)),
             cols: whole(shape.last()),
-            positions: whole(shape.positions() / weights),
+            positions: whole(if is_masked { 1 } else { count }),
             scale: Word::LossScale(output_idx),
-            size: (shape.positions(), shape.last()),
+            size: (count, shape.last()),
+        }
+    }
+
+    /// Puts the report of some positions into that of all.
+    pub(super) fn finish(&self, rec: &mut Recorder<'_>, output_idx: u32, positions: &Positions) {
+        if let Some(buffer) = rec.plan().find(Role::Report(output_idx)).filter(|_| !positions.are_all()) {
+            let report = View { buffer, offset: 0, len: Length::per_row(2 * positions.all) };
+            positions.put(rec, self.report, report, 2);
         }
     }
 

@@ -62,6 +62,10 @@ impl LossFunction for SparseCategoricalCrossentropy {
         self.ignore_class
     }
 
+    fn is_by_position(&self) -> bool {
+        true
+    }
+
     fn score(&self) -> Score {
         Score::Rank
     }
@@ -90,6 +94,10 @@ impl LossFunction for CategoricalCrossentropy {
 
     fn target(&self, output: &Shape) -> Target {
         Target { shape: output.clone(), domain: Domain::Probabilities }
+    }
+
+    fn is_by_position(&self) -> bool {
+        true
     }
 
     fn score(&self) -> Score {

@@ -1,8 +1,8 @@
 //! Compiles a model to its plan: the passes of all nodes, and the update.
 
 use super::Model;
+use super::model_part::{ModelPart, Stretch, regularizer_params};
 use super::objective::Objective;
-use super::part::{ModelPart, Stretch, regularizer_params};
 use crate::error::Result;
 use crate::kernels::{batch_norm, clip, ema, regularizer};
 use crate::layers::Regularizer;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Model;
+use super::model_part::{Border, ModelPart};
 use super::objective::Objective;
-use super::part::{Border, ModelPart};
 use crate::error::{Error, Result};
 use crate::plan::{Layout, Pass, PlacedTensor, Places, Plan};
 

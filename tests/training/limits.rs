@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use manyhands::adapters::{Info, Kind, MemoryLimits};
-use manyhands::data::digits;
+use manyhands::data::{InMemory, digits};
 use manyhands::layers::{Activation, BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::{
     Compile, CpuFallback, ErrorKind, Fit, Loss, Model, Optimizer, Placement, Sequential, SplitMode, Trainer,
 };
+
+use ndarray::{Array, IxDyn};
 
 use crate::close::assert_close;
 use crate::keras::on;
@@ -125,5 +127,30 @@ fn a_model_that_is_larger_than_each_adapter_trains_in_stages() {
         assert!(adapter.bytes <= limit, "{}: {} of {limit}", adapter.info.name, adapter.bytes);
         let needed = staged.stage_needs(adapter.info.kind, ROWS, 4, None).unwrap()[stage].unwrap();
         assert_eq!(adapter.bytes, needed.bytes, "counted before it was taken");
+    }
+}
+
+/// Mesa's llvmpipe ends the loops of a shader after 65,535 turns, whatever is left of a sum.
+#[test]
+#[allow(clippy::cast_precision_loss, reason = "70,000 is exact")]
+fn a_long_sum_is_whole_or_refused_by_name() {
+    let inputs = 70_000;
+    let mut model = Sequential::new([inputs]).add_named("long", Dense::new(3)).build(0).unwrap();
+    model.tensor_mut("long/kernel").unwrap().fill(0.5);
+    for rig in ["cpu".to_owned()].into_iter().chain(needed::gpu_indices()) {
+        let info = on(&rig);
+        let compile = Compile::new(Optimizer::sgd(0.1, 0.0), Loss::MEAN_SQUARED_ERROR);
+        let mut trainer = Trainer::new(model.clone(), compile).unwrap().on(info.clone());
+        let ones = InMemory::new(Array::ones(IxDyn(&[2, inputs])), Array::zeros(IxDyn(&[2, 3]))).unwrap();
+        match trainer.predict(ones, 2) {
+            Ok(outputs) => assert!(outputs[0].iter().all(|y| *y == inputs as f32 / 2.0), "{}", outputs[0]),
+            Err(error) => {
+                assert!(info[0].name.contains("llvmpipe"), "{error}");
+                assert!(
+                    error.to_string().contains("`long` adds 70000 products, and the driver ends sums after"),
+                    "{error}"
+                );
+            }
+        }
     }
 }

@@ -32,4 +32,5 @@ mod replicas;
 mod sequences;
 mod stages;
 mod timeline;
+mod vocabulary;
 mod watch;

@@ -81,6 +81,10 @@ struct Submitted {
     open: VecDeque<(Submission, wgpu::SubmissionIndex)>,
 }
 
+/// Turns after which Mesa's llvmpipe ends all loops of a shader, whatever they still had to do: `LP_MAX_TGSI_LOOP_ITERATIONS`, less those
+/// behind a sum.
+const MOST_TURNS_OF_LLVMPIPE: u64 = 65_500;
+
 /// Whether the adapter has 16-bit floats, as [`Tile::Halves64`] needs them. No tile is chosen in a browser, so none is asked there.
 fn has_halves(adapter: &wgpu::Adapter) -> bool {
     cfg!(not(target_arch = "wasm32")) && adapter.features().contains(wgpu::Features::SHADER_F16)
@@ -95,6 +99,8 @@ pub(super) struct Gpu {
     has_halves: bool,
     /// PCI vendor id, 0 if unknown.
     pub(super) vendor: u32,
+    /// Turns of loops that its driver grants a shader.
+    pub(super) most_turns: u64,
     pub(super) patience: Patience,
     pub(super) checks: Checks,
     /// Number of a submission to leave out.
@@ -150,6 +156,7 @@ impl Gpu {
             tile,
             has_halves,
             vendor: info.vendor,
+            most_turns: if info.name.contains("llvmpipe") { MOST_TURNS_OF_LLVMPIPE } else { u64::MAX },
             patience,
             checks,
             left_out,

@@ -15,7 +15,7 @@ use super::prepared::{Completion, PreparedDispatch};
 use super::staging::{Readbacks, Uploads};
 use super::tuning::{self, TileChoice, Tuner};
 use crate::kernels::{Extent, Kernel, Tile, completion};
-use crate::plan::{Command, Dispatch, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View};
+use crate::plan::{Command, Dispatch, Grid, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View, Word};
 use crate::size::F32_BYTES;
 
 /// The commands of a pass; `None` stands for an exchange.
@@ -214,8 +214,25 @@ fn check(gpu: &Gpu, plan: &Plan, storage: &Storage, capacity: u32) -> Result<(),
             }
         }
         check_aliases(plan, dispatch)?;
+        check_sum(gpu, dispatch, capacity)?;
     }
     Ok(())
+}
+
+/// A product of a software adapter takes a turn of its loop for each term of its sums.
+fn check_sum(gpu: &Gpu, dispatch: &Dispatch, capacity: u32) -> Result<(), Fault> {
+    let (terms, grows) = match dispatch.grid {
+        Grid::Tiles { k: Word::U32(terms), depth, .. } => (u64::from(terms).div_ceil(u64::from(depth)), false),
+        Grid::Tiles { k: Word::Rows(terms), depth, .. } => {
+            ((u64::from(terms) * u64::from(capacity)).div_ceil(u64::from(depth)), capacity > 1)
+        }
+        _ => return Ok(()),
+    };
+    if terms <= gpu.most_turns || gpu.tile != Tile::Registers {
+        return Ok(());
+    }
+    let text = format!("`{}` adds {terms} products, and the driver ends sums after {}", dispatch.node, gpu.most_turns);
+    Err(if grows { Fault::OutOfMemory(text) } else { Fault::Unsupported(text) })
 }
 
 /// A buffer can't be read and written in one dispatch, nor written through two views that overlap.

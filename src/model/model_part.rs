@@ -1,5 +1,7 @@
 //! Records the passes of a part of a model: of all its nodes, or of those of a stage.
 
+mod pieces;
+
 use std::borrow::Cow;
 
 use super::objective::Objective;
@@ -7,10 +9,12 @@ use super::{GraphNode, Model, NamedLayer};
 use crate::kernels::{add, regularizer};
 use crate::layers::Regularizer;
 use crate::losses::Loss;
+use crate::losses::positions::Positions;
 use crate::plan::{
     Combine, Grid, Handed, Layout, Length, Node, Pass, Penalty, PlacedTensor, Plan, Recorder, Role, Tensor, View, When,
     Word, length_word,
 };
+use pieces::Pieces;
 
 /// The nodes that a plan records: all of a model, or those of a stage.
 pub(super) struct ModelPart<'a> {
@@ -131,7 +135,8 @@ impl<'a> ModelPart<'a> {
         }
     }
 
-    fn record_forward(&self, rec: &mut Recorder<'_>) {
+    /// Records forward of all nodes but those whose outputs are recorded in pieces.
+    fn record_forward(&self, rec: &mut Recorder<'_>, pieces: &[Pieces]) {
         for idx in self.inputs() {
             let len = Length::per_row(self.model.inputs[idx].shape.len());
             let view = rec.plan().find_or_add("input", Role::Input(number(idx)), len);
@@ -144,6 +149,9 @@ impl<'a> ModelPart<'a> {
         let fused = self.fused_readers();
         let mut is_done = vec![false; self.model.nodes.len()];
         for (idx, node) in self.nodes() {
+            if pieces.iter().any(|pieces| pieces.node == idx) {
+                continue;
+            }
             rec.enter(self.node(idx));
             if is_done[idx] {
                 rec.pass_value();
@@ -257,27 +265,36 @@ impl<'a> ModelPart<'a> {
         fused
     }
 
-    /// Records the losses of its outputs; gives the gradient of each, by tensor.
-    fn record_losses(&self, rec: &mut Recorder<'_>, losses: &[Loss]) -> Vec<(usize, View)> {
+    /// Records the losses of its outputs; gives the gradient of each, by tensor. Those in pieces have been used.
+    fn record_losses(&self, rec: &mut Recorder<'_>, losses: &[Loss], pieces: &[Pieces]) -> Vec<(usize, View)> {
         let mut gradients = Vec::new();
         for (output_idx, tensor) in self.outputs() {
-            let name = format!("loss:{}", self.model.tensor_name(tensor));
-            rec.enter(Node::apart(self.model.nodes.len(), name, vec![tensor]));
-            let y = rec.value(tensor);
-            let gradient = losses[output_idx as usize].record(rec, output_idx, &self.model.shapes[tensor], y);
+            let loss = &losses[output_idx as usize];
+            if let Some(pieces) = pieces.iter().find(|pieces| pieces.output_idx == output_idx) {
+                self.record_pieces(rec, pieces, loss);
+                continue;
+            }
+            rec.enter(self.loss_node(tensor));
+            let (y, shape) = (rec.value(tensor), &self.model.shapes[tensor]);
+            let gradient = loss.record(rec, output_idx, shape, &Positions::all(shape.positions()), y);
             gradients.push((tensor, gradient));
         }
         gradients
     }
 
+    fn loss_node(&self, output: usize) -> Node {
+        Node::apart(self.model.nodes.len(), format!("loss:{}", self.model.tensor_name(output)), vec![output])
+    }
+
     /// Records forward, losses and backward.
     pub(super) fn record_training(&self, plan: &mut Plan, objective: &Objective) -> TrainedPart {
-        let (firsts, tensors) = (self.firsts(), self.recorded_tensors());
+        let (firsts, pieces) = (self.firsts(), self.pieces(objective));
+        let tensors = self.with_pieces(self.recorded_tensors(), &pieces);
         let rec = Recorder::new(plan, &self.layout, Pass::Train, &tensors);
         let rec = rec.compressed(objective.gradient_compression).adding_on(objective.accumulation);
         let mut rec = rec.over(objective.batch_statistics).computing_in(objective.precision);
-        self.record_forward(&mut rec);
-        let gradients = self.record_losses(&mut rec, &objective.losses);
+        self.record_forward(&mut rec, &pieces);
+        let gradients = self.record_losses(&mut rec, &objective.losses, &pieces);
         let reports = self.record_reported(&mut rec, &objective.reported_outputs);
         self.record_activities(&mut rec, reports);
         for (tensor, gradient) in gradients {
@@ -347,7 +364,7 @@ impl<'a> ModelPart<'a> {
         let (tensors, n_moving) = (self.recorded_tensors(), plan.moving.len());
         let rec = Recorder::new(plan, &self.layout, Pass::Forward, &tensors).over(objective.batch_statistics);
         let mut rec = rec.computing_in(objective.precision);
-        self.record_forward(&mut rec);
+        self.record_forward(&mut rec, &[]);
         end(&mut rec);
         rec.finish();
         plan.moving.truncate(n_moving);
@@ -355,14 +372,15 @@ impl<'a> ModelPart<'a> {
 
     /// Records a pass of inference: with losses, or, without an objective, with the outputs.
     pub(super) fn record_forward_pass(&self, plan: &mut Plan, pass: Pass, objective: Option<&Objective>) {
-        let tensors = self.recorded_tensors();
+        let pieces = objective.map_or_else(Vec::new, |objective| self.pieces(objective));
+        let tensors = self.with_pieces(self.recorded_tensors(), &pieces);
         let mut rec = Recorder::new(plan, &self.layout, pass, &tensors);
-        self.record_forward(&mut rec);
+        self.record_forward(&mut rec, &pieces);
         self.record_handed(&mut rec);
         match objective {
             None => self.record_outputs(&mut rec),
             Some(Objective { losses, reported_outputs, .. }) => {
-                self.record_losses(&mut rec, losses);
+                self.record_losses(&mut rec, losses, &pieces);
                 let reports = self.record_reported(&mut rec, reported_outputs);
                 self.record_activities(&mut rec, reports);
             }
