@@ -20,6 +20,10 @@ pub struct Storage {
 /// First to last use of a buffer, by pass.
 type Life = LiteMap<Pass, RangeInclusive<usize>>;
 
+/// A slot has at most so many times the numbers of a row that a buffer needs, or the buffer gets a slot of its own: a small one that is
+/// needed for long would keep a large one taken. The division that takes least is used.
+const WASTES: [u64; 2] = [u64::MAX, 2];
+
 /// Gives each activation a slot, so that no two in a slot are alive at once in any pass. Unpacked parameters have slots of their own:
 /// among activations, whose sizes depend on the rows, each could end up in another slot.
 ///
@@ -28,10 +32,19 @@ type Life = LiteMap<Pass, RangeInclusive<usize>>;
 /// has to grow least for it. Time grows with the buffers, times the number of different lengths.
 pub fn storage(plan: &Plan) -> Storage {
     let lives = lives(plan);
-    let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };
     let order = by_first_use(&lives);
+    let total = |storage: &Storage| {
+        let sum = |part: fn(&Length) -> u64| storage.lengths.iter().map(part).sum::<u64>();
+        (sum(|length| length.per_row), sum(|length| length.fixed))
+    };
+    let divisions = WASTES.map(|most| divided(plan, &lives, &order, most));
+    divisions.into_iter().min_by_key(total).unwrap_or_default()
+}
+
+fn divided(plan: &Plan, lives: &[Life], order: &[usize], most_wasted: u64) -> Storage {
+    let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };
     for role in [Role::Activation, Role::Unpacked] {
-        let (mut places, first) = (SlotPlaces::default(), storage.lengths.len());
+        let (mut places, first) = (SlotPlaces { most_wasted, ..SlotPlaces::default() }, storage.lengths.len());
         for idx in order.iter().copied().filter(|idx| plan.buffers[*idx].role == role) {
             storage.slots[idx] = places.take(&lives[idx], plan.buffers[idx].len).map(|slot| first + slot);
         }
@@ -43,6 +56,8 @@ pub fn storage(plan: &Plan) -> Storage {
 /// The slots while buffers take them in the order of first use.
 #[derive(Default)]
 struct SlotPlaces {
+    /// Numbers of a row that a slot may have for each that a buffer needs.
+    most_wasted: u64,
     lengths: Vec<Length>,
     /// The pass in which the current buffers are first used.
     pass: Option<Pass>,
@@ -99,7 +114,9 @@ impl SlotPlaces {
         let later = &self.later;
         let is_used = |(pass, uses): &(Pass, _)| life.get(pass).is_some_and(|own| meet(own, uses));
         let fits = |slot: &&usize| !later[**slot].iter().any(is_used);
-        let firsts = self.free.iter().enumerate().filter_map(|(group, (len, slots))| {
+        let is_near = |len: &Length| len.per_row <= wanted.per_row.saturating_mul(self.most_wasted);
+        let near = self.free.iter().enumerate().filter(|(_, (len, _))| is_near(len));
+        let firsts = near.filter_map(|(group, (len, slots))| {
             let slot = *slots.iter().find(fits)?;
             Some((grown(*len, wanted), slot, group))
         });
@@ -184,6 +201,12 @@ mod tests {
     }
 
     #[test]
+    fn a_small_value_that_is_needed_for_long_leaves_large_slots_free() {
+        let plan = plan(&activations(&[100, 3, 100, 3, 100]), &[(Pass::Train, &[0, 1, 2, 3, 4, 3, 1])]);
+        assert_eq!(storage(&plan).slots, [Some(0), Some(1), Some(0), Some(2), Some(0)]);
+    }
+
+    #[test]
     fn a_life_in_any_pass_counts() {
         let passes: &[(Pass, &[u32])] = &[(Pass::Train, &[0, 0, 1, 1]), (Pass::Predict, &[0, 1, 0])];
         assert_eq!(storage(&plan(&activations(&[4, 4]), passes)).slots, [Some(0), Some(1)]);
@@ -241,7 +264,7 @@ mod tests {
     }
 
     /// Result of [`storage`], found by comparing each buffer with all buffers of every slot.
-    fn plain_storage(plan: &Plan) -> Storage {
+    fn plain_storage(plan: &Plan, most_wasted: u64) -> Storage {
         let lives = lives(plan);
         let mut storage = Storage { slots: vec![None; plan.buffers.len()], lengths: Vec::new() };
         let mut tenants: Vec<Vec<usize>> = Vec::new();
@@ -249,7 +272,8 @@ mod tests {
             let len = plan.buffers[idx].len;
             let is_free = |slot: &usize| tenants[*slot].iter().all(|other| !overlap(&lives[idx], &lives[*other]));
             let growth = |slot: &usize| grown(storage.lengths[*slot], len);
-            let slot = (0..tenants.len()).filter(is_free).min_by_key(growth).unwrap_or_else(|| {
+            let is_near = |slot: &usize| storage.lengths[*slot].per_row <= len.per_row.saturating_mul(most_wasted);
+            let slot = (0..tenants.len()).filter(is_near).filter(is_free).min_by_key(growth).unwrap_or_else(|| {
                 tenants.push(Vec::new());
                 storage.lengths.push(Length::default());
                 tenants.len() - 1
@@ -281,7 +305,11 @@ mod tests {
             };
             let (train, predict) = (uses(0), uses(1));
             let plan = plan(&lens, &[(Pass::Train, &train), (Pass::Predict, &predict)]);
-            assert_eq!(storage(&plan), plain_storage(&plan), "{lens:?} {train:?} {predict:?}");
+            let lives = lives(&plan);
+            for most in WASTES {
+                let got = divided(&plan, &lives, &by_first_use(&lives), most);
+                assert_eq!(got, plain_storage(&plan, most), "{lens:?} {train:?} {predict:?}");
+            }
         }
     }
 }
