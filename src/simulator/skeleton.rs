@@ -71,7 +71,7 @@ impl Skeleton {
             costs.push(Cost { plan, traffic, part, times: Vec::new() });
         }
         let segment = base.max(ALIGN);
-        let mut small = Plan { penalties: Vec::new(), ..plan.clone() };
+        let mut small = Plan { penalties: Vec::new(), masks: Vec::new(), ..plan.clone() };
         shrink_buffers(&mut small, segment);
         shrink_updates(&mut small, segment);
         let mut small_layout = layout.clone();
@@ -83,8 +83,8 @@ impl Skeleton {
 
 /// The plan with few values, and the length of its one segment of parameters, which is `least` or more.
 fn shrunk(plan: &Plan, least: u64) -> (Plan, u64) {
-    // The host adds penalties while it adds gradients: no more than these cost.
-    let mut small = Plan { penalties: Vec::new(), ..plan.clone() };
+    // The host adds penalties while it adds gradients: no more than these cost. Rows of few numbers have no masks.
+    let mut small = Plan { penalties: Vec::new(), masks: Vec::new(), ..plan.clone() };
     let gradients = plan.find(Role::Gradients(0));
     let mut buckets: Vec<&mut View> = Vec::new();
     for command in small.passes.iter_mut().flat_map(|(_, commands)| commands) {

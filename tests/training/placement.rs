@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use manyhands::adapters::{Info, Kind, MemoryLimits};
-use manyhands::data::{Batch, digits};
+use manyhands::data::{Batch, InMemory, digits};
 use manyhands::layers::{Activation, BatchNormalization, Dense, Dropout, Flatten};
+use manyhands::losses::SparseCategoricalCrossentropy;
 use manyhands::simulator::World;
 use manyhands::simulator::{AdapterSpec, Slowdown};
 use manyhands::{
@@ -12,6 +13,7 @@ use manyhands::{
     Trainer,
 };
 use manyhands_engine::adapters::Request;
+use ndarray::{Array, IxDyn};
 
 use crate::close::assert_close;
 use crate::keras::on;
@@ -70,6 +72,36 @@ fn the_chosen_placement_trains_to_the_weights_of_one_adapter() {
             }
         }
     }
+}
+
+/// Weights of positions follow from the labels, which only the last stage reads.
+#[test]
+fn positions_that_do_not_count_are_left_out_in_a_chosen_placement() {
+    let of = |adapters: &str, placement| {
+        let block = |model: Sequential| model.add(Dense::new(60).activation(Activation::Tanh)).add(Dense::new(8));
+        let model = (0..4).fold(Sequential::new([8, 8]), |model, _| block(model)).add(Dense::new(3)).build(2).unwrap();
+        let loss =
+            SparseCategoricalCrossentropy { ignore_class: Some(-100), ..SparseCategoricalCrossentropy::default() };
+        let compile = Compile::new(Optimizer::adam(0.01), loss);
+        let trainer = Trainer::new(model, compile).unwrap().cpu_fallback(CpuFallback::Refused).on(on(adapters));
+        let need = trainer.memory_need(Kind::Cpu, 1, 1, None).unwrap().unwrap().bytes;
+        let mut trainer = match placement {
+            Placement::Auto => trainer.memory(MemoryLimits::default().limit("cpu", need / 3 * 2)),
+            _ => trainer,
+        }
+        .placement(placement);
+        let number = |at: usize| f32::from(u16::try_from(at * 7919 % 101).unwrap());
+        let inputs =
+            Array::from_shape_fn(IxDyn(&[ROWS, 8, 8]), |at| number(at[0] * 64 + at[1] * 8 + at[2]) / 50.0 - 1.0);
+        let label = |at: usize| if at % 3 == 1 { -100.0 } else { number(at) % 3.0 };
+        let labels = Array::from_shape_fn(IxDyn(&[ROWS, 8]), |at| label(at[0] * 8 + at[1]));
+        trainer.fit(InMemory::new(inputs, labels).unwrap(), &Fit::new(2).batch_size(ROWS / 2).in_order()).unwrap();
+        (trainer.model().weights.parameters.concat(), trainer.chosen_placement().map(|chosen| chosen.is_staged()))
+    };
+    let (alone, _) = of("cpu", Placement::Replicas);
+    let (placed, is_staged) = of("cpu,cpu", Placement::Auto);
+    assert_eq!(is_staged, Some(true));
+    assert_close("placed", &placed, &alone, 1e-5);
 }
 
 /// Runs that wait for combined values in their midst are measured, too.
