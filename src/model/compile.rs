@@ -30,6 +30,11 @@ impl Model {
         plan
     }
 
+    /// Whether a plan of an objective has the pass of prediction.
+    pub(super) fn predicts(&self, objective: &Objective) -> bool {
+        objective.predicts || !ModelPart::whole(self).has_pieces(objective)
+    }
+
     /// The plan of training, evaluation and prediction.
     ///
     /// # Errors
@@ -46,7 +51,9 @@ impl Model {
             whole.record_training_outputs(&mut plan, objective);
         }
         whole.record_forward_pass(&mut plan, Pass::Evaluate, Some(objective));
-        whole.record_forward_pass(&mut plan, Pass::Predict, None);
+        if self.predicts(objective) {
+            whole.record_forward_pass(&mut plan, Pass::Predict, None);
+        }
         record_update(&self.layout, &mut plan, objective, &trained.stretches);
         Ok(plan)
     }

@@ -61,6 +61,11 @@ impl<'a> ModelPart<'a> {
         (0..).zip(self.model.outputs.iter().copied()).filter(move |(_, tensor)| is_held(*tensor))
     }
 
+    /// Whether outputs are recorded in pieces, so that they never exist as a whole.
+    pub(super) fn has_pieces(&self, objective: &Objective) -> bool {
+        !self.pieces(objective).is_empty()
+    }
+
     /// Whether a step trains it or reports of it: a loss, a penalty of outputs or a later stage's gradient reaches it.
     pub(super) fn is_trained(&self) -> bool {
         let is_penalized = self.nodes().any(|(idx, _)| self.activity(idx).is_some());

@@ -177,7 +177,9 @@ impl Model {
             }
             part.record_forward_pass(&mut plan, Pass::Evaluate, Some(objective));
         }
-        part.record_forward_pass(&mut plan, Pass::Predict, None);
+        if objective.is_none_or(|objective| self.predicts(objective)) {
+            part.record_forward_pass(&mut plan, Pass::Predict, None);
+        }
         Ok(Stage { plan: Arc::new(plan), places, values, gradients })
     }
 

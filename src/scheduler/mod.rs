@@ -328,6 +328,11 @@ impl Scheduler {
         self.rig.is_staged()
     }
 
+    /// Whether the plan has a pass.
+    pub fn has(&self, pass: Pass) -> bool {
+        self.plan().passes.contains_key(&pass)
+    }
+
     /// Whether parameters are kept on the only adapter.
     pub fn is_on_device(&self) -> bool {
         self.state.is_on_device()

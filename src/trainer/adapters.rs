@@ -12,7 +12,7 @@ use crate::data::LoaderSettings;
 use crate::error::{Error, Result};
 use crate::model::{Model, Objective};
 use crate::placer::{ChosenPlacement, Probed};
-use crate::plan::{Layout, Plan};
+use crate::plan::{Layout, Pass, Plan};
 use crate::processes::{Group, Joined};
 use crate::runtime::{self, Runtime};
 use crate::scheduler::split::SplitMode;
@@ -48,6 +48,8 @@ pub(super) struct Adapters {
     split: SplitMode,
     /// Whether each adapter is kept, even if training is faster without it.
     pub(super) keeps_all: bool,
+    /// Whether outputs are predicted, so that a plan has room for them.
+    pub(super) predicts: bool,
     placement: Placement,
     /// The placement that was chosen by measurement, while adapters are open for it.
     auto: Option<Auto>,
@@ -80,6 +82,7 @@ impl Adapters {
             group: Group::alone(),
             split: SplitMode::default(),
             keeps_all: false,
+            predicts: false,
             placement: Placement::default(),
             auto: None,
             probed: None,
@@ -158,8 +161,16 @@ impl Adapters {
 
     /// Whether open adapters can run batches of so many rows in so many micro-batches.
     pub(super) fn can_run(&self, batch_size: usize, micro_batches: u32) -> bool {
-        let fits = |opened: &Opened| opened.capacity >= batch_size && opened.micro_batches == micro_batches;
-        self.opened.as_ref().is_some_and(fits)
+        let fits = |opened: &Opened| opened.capacity >= batch_size;
+        self.opened.as_ref().is_some_and(fits) && self.keeps_open(micro_batches)
+    }
+
+    /// Whether open adapters are open for so many micro-batches, and for prediction if that is asked for.
+    pub(super) fn keeps_open(&self, micro_batches: u32) -> bool {
+        let is_such = |opened: &Opened| {
+            opened.micro_batches == micro_batches && (!self.predicts || opened.scheduler.has(Pass::Predict))
+        };
+        self.opened.as_ref().is_some_and(is_such)
     }
 
     /// Micro-batches that the adapters are open for; `None` if they are closed.
@@ -180,8 +191,8 @@ impl Adapters {
         micro_batches: u32,
     ) -> Result<()> {
         let capacity = capacity_of(batch_size, micro_batches)?;
-        let has_room = |opened: &&mut Opened| opened.micro_batches == micro_batches && !opened.scheduler.is_staged();
-        if let Some(opened) = self.opened.as_mut().filter(has_room) {
+        let keeps_open = self.keeps_open(micro_batches);
+        if let Some(opened) = self.opened.as_mut().filter(|opened| keeps_open && !opened.scheduler.is_staged()) {
             let plan = opened.scheduler.plan().clone();
             opened.scheduler.reload(plan, capacity).await?;
             opened.capacity = batch_size;
@@ -192,7 +203,7 @@ impl Adapters {
         self.limits.check(&chosen)?;
         let split = self.own_split(chosen.len()).await?;
         let opener = self.limits.wrap(self.throttles.wrap(self.opener.clone()), &chosen);
-        let objective = compile.objective();
+        let objective = Objective { predicts: self.predicts, ..compile.objective() };
         self.auto = self.place(model, &objective, &chosen, &opener, (batch_size, micro_batches)).await?;
         let placed = self.chosen_placement();
         let pieces = placed.as_ref().map_or(micro_batches, |placed| placed.micro_batches);

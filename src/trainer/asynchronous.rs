@@ -49,7 +49,7 @@ impl AsyncTrainer<'_> {
         if self.trainer.adapters.can_run(batch_size, micro_batches) {
             return Ok(());
         }
-        if self.trainer.adapters.micro_batches() != Some(micro_batches) {
+        if !self.trainer.adapters.keeps_open(micro_batches) {
             self.trainer.sync_state().await?;
         }
         self.trainer.adapters.open(&self.trainer.model, &self.trainer.compile, batch_size, micro_batches).await?;

@@ -197,6 +197,7 @@ impl Compile {
             accumulation: Accumulation::default(),
             batch_statistics: self.batch_statistics,
             precision: self.precision,
+            predicts: false,
             reported_outputs: self.reported_outputs(),
         }
     }

@@ -98,6 +98,7 @@ impl AsyncTrainer<'_> {
     }
 
     async fn predict_once(&mut self, dataset: Arc<dyn Dataset>, batch_size: usize) -> Result<Vec<ArrayD<f32>>> {
+        self.trainer.adapters.predicts = true;
         self.open_for_inference(batch_size.min(dataset.len())).await?;
         let shapes = output_shapes(&self.trainer.model);
         let reading = LoaderSettings { batch_size, ..self.trainer.reading.clone() };
@@ -140,6 +141,7 @@ impl AsyncTrainer<'_> {
         self.trainer.batch_check().check_inputs(batch)?;
         self.refuse_own_batches()?;
         check_outputs(&self.trainer.model, batch.rows)?;
+        self.trainer.adapters.predicts = true;
         self.open_for_inference(batch.rows).await?;
         let outputs = self.trainer.adapters.scheduler()?.predict(batch).await?;
         self.trainer.follow_rewind();

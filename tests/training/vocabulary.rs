@@ -151,3 +151,24 @@ fn pieces_add_up_to_the_gradient_of_a_table() {
     assert_eq!(case.largest(), 125 * 70_001);
     case.check("cpu,cpu");
 }
+
+/// Training has no room for all logits; prediction makes it, and training goes on as if nothing had been.
+#[test]
+fn a_trainer_that_predicts_between_epochs_trains_to_the_same_bits() {
+    let case = Case { positions: 40, words: 70_001, is_frozen: true, is_masked: true };
+    for rig in ["cpu", "cpu,cpu"] {
+        let [plain, interrupted] = [false, true].map(|predicts| {
+            let compile = Compile::new(Optimizer::adam(1e-2), case.loss());
+            let mut trainer = Trainer::new(case.model(), compile).unwrap().on(on(rig)).split(SplitMode::Even);
+            trainer.fit(case.rows(), &Fit::new(1).batch_size(2)).unwrap();
+            if predicts {
+                let outputs = trainer.predict(case.rows(), 2).unwrap();
+                assert_eq!(outputs[0].shape(), [ROWS, 40, 70_001]);
+            }
+            trainer.fit(case.rows(), &Fit::new(2).batch_size(2)).unwrap();
+            let model = trainer.into_model();
+            model.tensor("hidden/kernel").unwrap().iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+        });
+        assert_eq!(plain, interrupted, "{rig}");
+    }
+}
