@@ -48,6 +48,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
          `batch_size = 128` and `micro_batches = 4`",
     ),
     ("global_clipnorm", "write `clip_norm` in `[training]`"),
+    ("gradient_checkpointing", "write `recompute = true` in `[training]`"),
 ];
 
 /// Remedy for a path with `\`.

@@ -59,6 +59,12 @@ pub struct FinetuneArgs {
     /// Keep the model's kernels and its table of tokens in 8 or 4 bits, or as a GGUF file has them [default: as floats].
     #[arg(long, value_name = "BITS", value_enum, conflicts_with = "resume")]
     packed: Option<PackedWeights>,
+    /// Compute values within the model again for backward, in place of keeping them: less memory, more time, the same adapter.
+    #[arg(long, conflicts_with = "resume")]
+    recompute: bool,
+    /// Place the model's layers on the adapters by measurement, so that none needs room for all, in place of a copy on each.
+    #[arg(long, conflicts_with = "resume")]
+    stages: bool,
     /// Epochs of the run, counted from its start [default: 3].
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
@@ -121,7 +127,7 @@ fn begin(
         let folder = tempfile::tempdir().map_err(|error| Error::writing(std::env::temp_dir(), error))?;
         let settings = settings(&folder.path().join(TEXTS))?;
         let status = train::run_settings(settings, &args.of_training(None), arguments, terminal, group);
-        return status.map_err(|error| with_packed(args, error));
+        return status.map_err(|error| with_savings(args, error));
     }
     let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
     let folder = match &args.run {
@@ -134,7 +140,7 @@ fn begin(
     let trained = settings(&written).and_then(|settings| {
         let language = language_of(&settings)?.clone();
         let status = train::run_settings(settings, &args.of_training(Some(&folder)), arguments, terminal, group);
-        Ok((language, status.map_err(|error| with_packed(args, error))?))
+        Ok((language, status.map_err(|error| with_savings(args, error))?))
     });
     if trained.is_err() && !folder.settings().exists() {
         // It has not begun.
@@ -146,13 +152,19 @@ fn begin(
     Ok(status)
 }
 
-/// The error, with `--packed` in the help where memory is short and the weights are floats.
-fn with_packed(args: &FinetuneArgs, error: Error) -> Error {
-    if error.kind() != ErrorKind::OutOfMemory || args.packed.is_some() {
+/// The error, with options that need less memory in the help where it is short.
+fn with_savings(args: &FinetuneArgs, error: Error) -> Error {
+    if error.kind() != ErrorKind::OutOfMemory {
         return error;
     }
-    let help = format!("keep the model's weights in 8 or 4 bits by `--packed 8` or `--packed 4`, or: {}", error.help());
-    Error::new(error.kind(), error.who(), error.problem(), help)
+    let savings = [
+        (args.packed.is_none(), "keep the model's weights in 8 or 4 bits by `--packed 8` or `--packed 4`"),
+        (!args.recompute, "keep fewer values by `--recompute`"),
+        (!args.stages, "divide the layers over several adapters by `--stages`"),
+        (true, "make rows shorter by `--length`"),
+    ];
+    let help: Vec<&str> = savings.into_iter().filter(|(applies, _)| *applies).map(|(_, saving)| saving).collect();
+    Error::new(error.kind(), error.who(), error.problem(), help.join(", or "))
 }
 
 /// An earlier run goes on.
@@ -199,13 +211,15 @@ fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examp
     let layers = args.layers.as_ref().map(|layers| format!("lora_layers = {layers:?}\n")).unwrap_or_default();
     let packed = args.packed.and_then(|packed| packed.to_possible_value());
     let packed = packed.map(|packed| format!("packed = \"{}\"\n", packed.get_name())).unwrap_or_default();
+    let recompute = if args.recompute { "recompute = true\n" } else { "" };
+    let stages = if args.stages { "placement = \"auto\"\n" } else { "" };
     let validation = if examples.held_out.ids.is_empty() { "none" } else { "test" };
     Ok(format!(
         "[data]\ntype = \"safetensors\"\nfile = {}\n\n[model.language]\npath = {}\nlength = {}\nlora_rank = {}\nlora_alpha = {:?}\n\
          lora_dropout = {:?}\n{layers}{packed}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
          # As PyTorch's AdamW.\n[optimizer]\ntype = \"AdamW\"\nlearning_rate = {:?}\nweight_decay = 0.0\nepsilon = 1e-8\nouter_epsilon = true\n\n\
          [schedule]\ntype = \"CosineDecay\"\ndecay_steps = {}\nwarmup_steps = {warmup}\n\n\
-         [training]\nepochs = {epochs}\nbatch_size = {}\nseed = {}\nclip_norm = 1.0\nvalidation = \"{validation}\"\nmetrics = [\"perplexity\"]\n",
+         [training]\nepochs = {epochs}\nbatch_size = {}\nseed = {}\nclip_norm = 1.0\nvalidation = \"{validation}\"\nmetrics = [\"perplexity\"]\n{recompute}{stages}",
         quoted_path(texts)?,
         quoted_path(model)?,
         examples.length,

@@ -321,6 +321,7 @@ impl SettingsFile {
             .gradient_compression(training.gradient_compression)
             .batch_statistics(training.batch_statistics)
             .precision(training.precision)
+            .recompute(training.recompute)
             .schedule(self.schedule.clone())
             .non_finite(training.non_finite)
             .seed(seed);

@@ -102,6 +102,7 @@ class LanguageModel:
         split: Split = "learned",
         memory: str | None = None,
         micro_batches: int = 1,
+        recompute: bool = False,
         on_epoch: Callable[[int, dict[str, float]], bool | None] | None = None,
     ) -> dict[str, list[float]]:
         """Trains the adapter, or goes on with the one that is there; gives loss and perplexity of each epoch.
@@ -123,6 +124,8 @@ class LanguageModel:
             split: See `make_parallel`.
             memory: See `make_parallel`.
             micro_batches: See `make_parallel`.
+            recompute: Whether values within the model are computed again for backward, in place of waiting for it: less memory, more
+                time, and the same adapter. What transformers calls `gradient_checkpointing`.
             on_epoch: Called after each epoch with its number, from 0, and its numbers. Training ends where it gives True.
 
         Raises:
@@ -141,6 +144,7 @@ class LanguageModel:
             "length": length,
             "validation": validation,
             "seed": seed,
+            "recompute": recompute,
         }
         rig = Rig.of(adapters, split, memory, "replicas", micro_batches)
 

@@ -43,6 +43,7 @@ struct FitSettings {
     length: usize,
     validation: f64,
     seed: u64,
+    recompute: bool,
 }
 
 /// Settings of a text, in Python's form.
@@ -240,7 +241,8 @@ impl LanguageModel {
     }
 
     fn train(&self, texts: &Texts, settings: &FitSettings, rig: Rig, epochs: &mut Epochs) -> Result<()> {
-        let FitSettings { epochs: n_epochs, batch_size, learning_rate, length, validation, seed } = *settings;
+        let FitSettings { epochs: n_epochs, batch_size, learning_rate, length, validation, seed, recompute } =
+            *settings;
         let examples = self.examples(texts, length, (validation, seed))?;
         let mut state = self.lock();
         let mut model = network::build(&self.files, examples.length, Output::Logits)?;
@@ -256,7 +258,7 @@ impl LanguageModel {
             }
         };
         let rows = examples.train.ids.len() / examples.length;
-        let compile = compile(learning_rate, Steps::of(rows, batch_size, n_epochs), seed);
+        let compile = compile(learning_rate, Steps::of(rows, batch_size, n_epochs), seed).recompute(recompute);
         let mut trainer = rig.trainer(model, compile)?.1;
         let mut fit = Fit::new(n_epochs as u64).batch_size(batch_size).stop(epochs.stop.clone());
         // It never stops, and keeps the best epoch.

@@ -1,8 +1,10 @@
 //! Records the passes of a part of a model: of all its nodes, or of those of a stage.
 
 mod pieces;
+mod recomputed;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::objective::Objective;
 use super::{GraphNode, Model, NamedLayer};
@@ -151,9 +153,14 @@ impl<'a> ModelPart<'a> {
             let view = self.fed(rec, *tensor, Role::Received);
             rec.set_value(*tensor, view);
         }
+        self.record_nodes(rec, &(0..self.model.nodes.len()), pieces);
+    }
+
+    /// Records forward of some nodes, in order.
+    fn record_nodes(&self, rec: &mut Recorder<'_>, nodes: &Range<usize>, pieces: &[Pieces]) {
         let fused = self.fused_readers();
         let mut is_done = vec![false; self.model.nodes.len()];
-        for (idx, node) in self.nodes() {
+        for (idx, node) in self.nodes().filter(|(idx, _)| nodes.contains(idx)) {
             if pieces.iter().any(|pieces| pieces.node == idx) {
                 continue;
             }
@@ -168,6 +175,14 @@ impl<'a> ModelPart<'a> {
             }
             node.layer(&self.model.layers).forward(rec);
         }
+    }
+
+    /// Records that the values of some nodes are computed again, for their backward.
+    fn record_again(&self, rec: &mut Recorder<'_>, nodes: &Range<usize>, pieces: &[Pieces]) {
+        for (idx, _) in self.nodes().filter(|(idx, _)| nodes.contains(idx)) {
+            rec.forget(self.model.inputs.len() + idx);
+        }
+        self.record_nodes(rec, nodes, pieces);
     }
 
     /// The buffer of a tensor's values, or of its gradient, that other stages give.
@@ -309,7 +324,11 @@ impl<'a> ModelPart<'a> {
             let gradient = self.fed(&mut rec, *tensor, Role::ReceivedGradient);
             rec.add_gradient(*tensor, gradient);
         }
+        let mut recomputed = if objective.recompute { self.recomputed(&pieces) } else { Vec::new() };
         for (idx, node) in self.nodes().rev() {
+            if let Some(nodes) = recomputed.pop_if(|nodes| nodes.contains(&idx)) {
+                self.record_again(&mut rec, &nodes, &pieces);
+            }
             let tensor = self.model.inputs.len() + idx;
             rec.enter(self.node(idx));
             if rec.has_gradient(tensor) && tensors[tensor].needs_gradient {

@@ -23,6 +23,8 @@ pub struct Objective {
     pub batch_statistics: BatchStatistics,
     /// Numbers with which training computes.
     pub precision: Precision,
+    /// Whether values are computed again for backward where that takes less memory.
+    pub recompute: bool,
     /// Whether outputs whose logits never exist at once in training can be predicted, too: then they have room as a whole.
     pub predicts: bool,
     /// Outputs that are reported, beside their losses: those with metrics that need them. In order.
@@ -40,6 +42,7 @@ impl Objective {
             accumulation: Accumulation::default(),
             batch_statistics: BatchStatistics::default(),
             precision: Precision::Float32,
+            recompute: false,
             predicts: true,
             reported_outputs: Vec::new(),
         }

@@ -55,6 +55,9 @@ pub struct Compile {
     pub batch_statistics: BatchStatistics,
     /// Numbers with which training computes.
     pub precision: Precision,
+    /// Whether values within the network are computed again for backward, in place of waiting for it: less memory, and time for a second
+    /// forward pass.
+    pub recompute: bool,
     /// Learning rate over the steps.
     pub schedule: Schedule,
     /// Batch size for which the learning rate was chosen: with another batch it is scaled in proportion.
@@ -79,6 +82,7 @@ impl Compile {
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
             precision: Precision::default(),
+            recompute: false,
             schedule: Schedule::default(),
             learning_rate_batch: None,
             non_finite: NonFinite::default(),
@@ -141,6 +145,16 @@ impl Compile {
         self
     }
 
+    /// Computes values within the network again for backward, in place of keeping them until then, where that takes less memory:
+    /// PyTorch's `torch.utils.checkpoint`, transformers' `gradient_checkpointing`, Keras' `RematScope`. The result keeps its bits. Only the
+    /// values at which little crosses are kept, such as those between the blocks of a transformer. A step takes the time of one more forward
+    /// pass. What stands beside batch normalization is kept.
+    #[must_use]
+    pub fn recompute(mut self, recompute: bool) -> Self {
+        self.recompute = recompute;
+        self
+    }
+
     /// Learning rate over the steps.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
@@ -197,6 +211,7 @@ impl Compile {
             accumulation: Accumulation::default(),
             batch_statistics: self.batch_statistics,
             precision: self.precision,
+            recompute: self.recompute,
             predicts: false,
             reported_outputs: self.reported_outputs(),
         }

@@ -316,7 +316,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("train memory.toml", "a memory limit needs an adapter and an amount, such as `0=6GB`, but is `cpu=1`"),
     (
         "train --memory cpu=1kB",
-        "more than its limit of 1,000 bytes\n  help: place its layers on several adapters (`placement`), allow more memory, or make the model smaller",
+        "more than its limit of 1,000 bytes\n  help: compute values again (`recompute`), place its layers on several adapters (`placement`), or allow more memory",
     ),
     (
         "train monitor.toml",

@@ -132,6 +132,26 @@ fn weights_stay_packed() {
     let limited = format!("finetune {} {texts} --memory cpu=80kB --run limited", model("packed.gguf"));
     let short = refused(&folder, &limited);
     assert!(short.contains("`--packed 8`") && !folder.path().join("limited").exists(), "{short}");
+    assert!(short.contains("`--recompute`") && short.contains("`--stages`"), "{short}");
+}
+
+/// What is computed again, and layers in stages, give the adapter of a plain run: to its bits, and up to rounding.
+#[test]
+fn options_that_save_memory_change_nothing() {
+    let folder = folder();
+    let train = |run: &str, flags: &str| {
+        let line = "chat.jsonl --batch-size 4 --epochs 2 --learning-rate 0.01 --rank 2";
+        succeed(&folder, &format!("finetune {} {line} --run {run} {flags}", model("llama")));
+        folder.path().join(run)
+    };
+    let plain = train("plain", "--adapters cpu");
+    let again = train("again", "--adapters cpu --recompute");
+    assert_eq!((losses(&plain, "loss"), adapter(&plain)), (losses(&again, "loss"), adapter(&again)));
+    let staged = train("staged", "--adapters cpu,cpu --recompute --stages");
+    let settings = fs::read_to_string(staged.join("run.toml")).unwrap();
+    assert!(settings.contains("recompute = true") && settings.contains("placement = \"auto\""), "{settings}");
+    let pairs = losses(&plain, "loss").into_iter().zip(losses(&staged, "loss"));
+    pairs.for_each(|(one, other)| assert!((one / other - 1.0).abs() < 1e-5, "{one} {other}"));
 }
 
 #[test]

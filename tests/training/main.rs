@@ -28,6 +28,7 @@ mod placement;
 mod precision;
 mod predict;
 mod processes;
+mod recompute;
 mod replicas;
 mod sequences;
 mod stages;

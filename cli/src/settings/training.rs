@@ -63,6 +63,9 @@ pub struct TrainingTable {
     /// floats and add in 32 bits.
     #[serde(deserialize_with = "names::read")]
     pub(super) precision: Precision,
+    /// Whether values within the network are computed again for backward, in place of waiting for it: less memory, and the time of one more
+    /// forward pass. The result keeps its bits. What stands beside batch normalization is kept.
+    pub(super) recompute: bool,
     /// Whether a short last batch is left out.
     pub drop_remainder: bool,
     /// Parts in which each adapter computes its rows, for one update: more parts need less memory. Gradients are added
@@ -120,6 +123,7 @@ impl Default for TrainingTable {
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
             precision: Precision::default(),
+            recompute: false,
             drop_remainder: false,
             micro_batches: 1,
             placement: Placement::default(),

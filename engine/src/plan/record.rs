@@ -201,6 +201,11 @@ impl<'a> Recorder<'a> {
         self.values[tensor] = Some(view);
     }
 
+    /// Forgets the values of a tensor of the graph, which are about to be computed again.
+    pub fn forget(&mut self, tensor: usize) {
+        self.values[tensor] = None;
+    }
+
     /// Sets the gradient of a tensor of the graph: by a loss.
     pub fn add_gradient(&mut self, tensor: usize, view: View) {
         match self.gradients[tensor] {

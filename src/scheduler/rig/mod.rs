@@ -249,7 +249,7 @@ impl Rig {
                 (
                     ErrorKind::OutOfMemory,
                     problem,
-                    "place its layers on several adapters (`placement`), allow more memory, or make the model smaller",
+                    "compute values again (`recompute`), place its layers on several adapters (`placement`), or allow more memory",
                 )
             }
             Fault::Unsupported(text) => {
