@@ -59,8 +59,6 @@ const FEWEST_ROWS: usize = 20;
 const UNEVEN: usize = 5;
 /// As many rows from which on they are used: a model would hardly ever name the rarest class.
 const VERY_UNEVEN: usize = 50;
-/// Classes that get weights, at most.
-const MOST_WEIGHTS: usize = 100;
 /// Column at which comments of the settings begin.
 const COMMENTS: usize = 33;
 
@@ -288,18 +286,13 @@ fn class_weights(description: &Description) -> String {
     let counts = counts(description);
     let counted = || counts.iter().map(|class| class.rows).filter(|rows| *rows > 0);
     let (Some(most), Some(fewest)) = (counted().max(), counted().min()) else { return String::new() };
-    if most < fewest * UNEVEN || counts.len() > MOST_WEIGHTS {
+    if most < fewest * UNEVEN {
         return String::new();
     }
-    #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
-    let weight = |rows: usize| description.rows as f64 / (counted().count() * rows) as f64;
-    let weights = counts.iter().filter(|class| class.rows > 0);
-    let weights = weights.map(|class| format!("{} = {:.3}", quoted(&class.name), weight(class.rows)));
-    let weights = weights.collect::<Vec<_>>().join(", ");
     let (is_used, doing) = if most < fewest * VERY_UNEVEN { ("# ", "would count") } else { ("", "count") };
     format!(
         "# Some classes have few rows. With weights all {doing} alike: rare ones are found more often, accuracy is lower, and\n# \
-         probabilities are too high for them.\n{is_used}class_weight = {{ {weights} }}\n"
+         probabilities are too high for them.\n{is_used}class_weight = \"balanced\"\n"
     )
 }
 

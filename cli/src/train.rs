@@ -317,7 +317,7 @@ fn prepare(
     if done.is_none() && settings.is_model_new() && !args.dry_run {
         trainer.adapt(train.clone())?;
     }
-    let mut fit = settings.training.fit(train.schema().classes(0))?;
+    let mut fit = settings.training.fit(train.as_ref())?;
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
     let run =

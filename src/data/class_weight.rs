@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::labels::labels;
 use super::{Batch, BatchMut, Dataset, Origin};
 use crate::schema::Schema;
 use crate::{Error, Result, Shape};
@@ -60,6 +61,43 @@ impl ClassWeighted {
         };
         let row_len = shape.len();
         Ok(Self { dataset, weights, row_len })
+    }
+
+    /// The weights with which all classes count alike, whatever their rows: `rows / (classes · rows of the class)`. Classes
+    /// without rows are not counted.
+    ///
+    /// Source: `class_weight="balanced"` of scikit-learn; King and Zeng 2001, "Logistic regression in rare events data".
+    ///
+    /// # Errors
+    /// If the rows have no classes.
+    ///
+    /// ```
+    /// use manyhands::data::{ClassWeighted, InMemory};
+    /// use ndarray::{Array2, arr1};
+    /// # fn main() -> manyhands::Result<()> {
+    /// let rows = InMemory::new(Array2::zeros((4, 1)), arr1(&[0.0, 0.0, 0.0, 2.0]))?;
+    /// let weights = ClassWeighted::balanced(&rows)?;
+    /// assert_eq!((weights[&0], weights[&2]), (4.0 / 6.0, 2.0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "counts of rows are far below 2^52"
+    )]
+    pub fn balanced(dataset: &dyn Dataset) -> Result<BTreeMap<usize, f32>> {
+        let Some(labels) = labels(dataset, 0)? else {
+            return Err(Error::setting(
+                "`class_weight = \"balanced\"`",
+                "needs a target of classes, but the first target has none",
+                "leave it out, or name the weight of each class",
+            ));
+        };
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+        let weight = |rows: usize| labels.len() as f64 / (counts.len() * rows) as f64;
+        Ok(counts.iter().map(|(label, rows)| (*label, weight(*rows) as f32)).collect())
     }
 
     /// The weight of a row by its target.

@@ -139,8 +139,8 @@ fn imbalance(counts: &[ClassCount]) -> Option<String> {
     (2 * most.rows > all && most.rows >= IMBALANCE * fewest.rows).then(|| {
         let part = 100.0 * most.rows as f64 / all as f64;
         format!(
-            "imbalanced: a model that always says `{}` is right in {part:.1} % of the rows; `class_weight` makes rare classes \
-             count more",
+            "imbalanced: a model that always says `{}` is right in {part:.1} % of the rows; `class_weight = \"balanced\"` makes \
+             rare classes count more",
             shown(&most.name)
         )
     })

@@ -231,17 +231,19 @@ fn rows_of_an_ignored_class_are_neither_judged_nor_mistakes() {
     assert!(page.contains(" of 20 rows are right"), "{page}");
 }
 
-/// The baseline of a run without validation is that of its weighted rows, as its loss is.
+/// The baseline of a run without validation is that of its weighted rows, as its loss is. The weights of `balanced` are those of
+/// scikit-learn's definition: `rows / (classes * rows of the class)`.
 #[test]
 fn a_baseline_has_the_weights_of_classes() {
-    let more = "[training]\nvalidation = \"none\"\nepochs = 1\nclass_weight = { Never = 9.0 }\n";
-    let folder = flowers::folder(&table(ROWS.map(|it| it.1)), &(flowers::SETTINGS.to_owned() + more));
-    succeed(&folder, "train run.toml --run a --quiet");
     let all = real(ROWS.iter().map(|it| it.1).sum());
-    let weighted = ROWS.map(|(class, rows, _)| {
-        let weight = if class == "Never" { 9.0 } else { 1.0 };
-        -weight * real(rows) * (real(rows) / all).ln()
-    });
-    let baseline = &json(&folder, "a/results.json")["end"]["baseline"]["values"]["loss"];
-    is_near(baseline, weighted.iter().sum::<f64>() / all);
+    let balanced = ROWS.map(|it| all / (3.0 * real(it.1)));
+    for (setting, weights) in [("{ Never = 9.0 }", [1.0, 9.0, 1.0]), ("\"balanced\"", balanced)] {
+        let more = format!("[training]\nvalidation = \"none\"\nepochs = 1\nclass_weight = {setting}\n");
+        let folder = flowers::folder(&table(ROWS.map(|it| it.1)), &(flowers::SETTINGS.to_owned() + &more));
+        succeed(&folder, "train run.toml --run a --quiet");
+        let rows = ROWS.iter().zip(weights);
+        let weighted = rows.map(|(it, weight)| -weight * real(it.1) * (real(it.1) / all).ln());
+        let baseline = &json(&folder, "a/results.json")["end"]["baseline"]["values"]["loss"];
+        is_near(baseline, weighted.sum::<f64>() / all);
+    }
 }

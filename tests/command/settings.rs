@@ -81,6 +81,12 @@ fn penalties_clipping_and_weights_of_classes() {
         (layer, "global_clipnorm = 1.0", weights, "write `clip_norm` in `[training]`"),
         (layer, "clipnorm = 1.0", "class_weight = { ros = 2.0 }", "did you mean `rose`?"),
         (layer, "clipnorm = 1.0", "class_weight = { 3 = 2.0 }", "needs classes from 0 to 2, but names 3"),
+        (
+            layer,
+            "clipnorm = 1.0",
+            "class_weight = \"even\"",
+            "needs \"balanced\", or weights of classes such as { rose = 2.0 }",
+        ),
     ] {
         write(layer, optimizer, training);
         let error = refused(root, &command);
@@ -144,6 +150,11 @@ fn regression() {
     assert!(number(&values, "loss") < 0.2, "{values}");
     let rows = predicted(&folder, "houses_test.csv");
     assert_eq!((&rows[0][..], rows.len()), (&["row".to_owned(), "value_price".to_owned()][..], 41));
+    let settings = fs::read_to_string(Path::new(ROOT).join("examples/settings/regression.toml")).unwrap();
+    let balanced = folder.path().join("balanced.toml");
+    fs::write(&balanced, settings.replace("[training]", "[training]\nclass_weight = \"balanced\"")).unwrap();
+    let error = refused(Path::new(ROOT), &format!("train {} --quiet --dry-run", balanced.display()));
+    assert!(error.contains("`class_weight = \"balanced\"` needs a target of classes"), "{error}");
     let file = folder.path().join("model.safetensors").display().to_string();
     let error = refused(Path::new(ROOT), &format!("evaluate {file} --config examples/settings/regression.toml"));
     assert!(error.contains("or use `--part validation` or `--part train`"), "{error}");

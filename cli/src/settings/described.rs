@@ -62,6 +62,11 @@ pub fn validation(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [{ "enum": ["test", "none"] }, { "type": "number", "minimum": 0, "maximum": 1 }] })
 }
 
+/// `class_weight`.
+pub fn class_weight(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "enum": ["balanced"] }, { "type": "object", "additionalProperties": { "type": "number" } }] })
+}
+
 /// Whether a default depends on the machine, so that the schema does not tell it.
 pub fn is_of_machine(_: &usize) -> bool {
     true

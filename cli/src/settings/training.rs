@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use manyhands::adapters::MemoryLimits;
 use manyhands::callbacks::EarlyStopping;
-use manyhands::data::{Augmentation, LoaderSettings};
+use manyhands::data::{Augmentation, ClassWeighted, Dataset, LoaderSettings};
 use manyhands::reading::{ReadError, Tree};
 use manyhands::{
     BatchStatistics, CpuFallback, Error, Fit, GradientCompression, Metric, NonFinite, Placement, Precision, Reduction,
     Result, SplitMode,
 };
 use manyhands_engine::{names, shown::shown};
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 #[cfg(test)]
@@ -48,8 +49,9 @@ pub struct TrainingTable {
     pub split: SplitMode,
     /// Global norm above which gradients are scaled down.
     pub(super) clip_norm: Option<f32>,
-    /// Weights of classes in training, by name or number: `{ rose = 2.0, tulip = 0.5 }`. Default: 1 each.
-    pub(super) class_weight: BTreeMap<String, f32>,
+    /// Weights of classes in training, by name or number: `{ rose = 2.0, tulip = 0.5 }`, or `"balanced"`: all classes
+    /// count alike, by `rows / (classes · rows of the class)` of the training rows. Default: 1 each.
+    pub(super) class_weight: ClassWeights,
     /// Names of the layers that are trained; all others are frozen. Default: all.
     pub(super) trainable: Option<Vec<String>>,
     /// Format of gradients on their way to the host, and between processes: `"none"`, or `"fp16"`, half the bytes.
@@ -117,7 +119,7 @@ impl Default for TrainingTable {
             run: None,
             memory: None,
             split: SplitMode::default(),
-            class_weight: BTreeMap::new(),
+            class_weight: ClassWeights::default(),
             clip_norm: None,
             trainable: None,
             gradient_compression: GradientCompression::None,
@@ -163,32 +165,17 @@ impl TrainingTable {
         Ok(())
     }
 
-    /// The settings of a run on training data with these names of classes, without files and validation data.
-    pub fn fit(&self, classes: &[String]) -> Result<Fit> {
+    /// The settings of a run on training data, without files and validation data.
+    pub fn fit(&self, train: &dyn Dataset) -> Result<Fit> {
         let mut fit = Fit::new(self.epochs)
             .batch_size(self.batch_size)
             .micro_batches(self.micro_batches)
             .workers(self.workers)
             .prefetch(self.prefetch)
             .augment(self.augment.clone());
-        fit.class_weight = self.class_weight(classes)?.into_iter().collect();
+        fit.class_weight = self.class_weight.by_label(train)?;
         (fit.shuffle, fit.drop_remainder) = (self.shuffle, self.drop_remainder);
         Ok(fit)
-    }
-
-    /// Weights of classes by label, for training data with these names of classes.
-    pub fn class_weight(&self, classes: &[String]) -> Result<Vec<(usize, f32)>> {
-        let known: Vec<&str> = classes.iter().map(String::as_str).collect();
-        let label = |name: &str| known.iter().position(|class| *class == name).or_else(|| name.parse().ok());
-        let of = |(name, weight): (&String, &f32)| match label(name) {
-            Some(label) => Ok((label, *weight)),
-            None => Err(Error::setting(
-                "key `class_weight`",
-                format!("needs names of classes or numbers from 0 up, but names `{}`", shown(name)),
-                names::help(name, "the classes are", &known),
-            )),
-        };
-        self.class_weight.iter().map(of).collect()
     }
 
     /// The callback that ends training early, if it is asked for.
@@ -198,6 +185,65 @@ impl TrainingTable {
 
     pub fn cpu_fallback(&self) -> CpuFallback {
         if self.cpu_fallback { CpuFallback::Allowed } else { CpuFallback::Refused }
+    }
+}
+
+/// Weights of classes.
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(schema_with = "described::class_weight"))]
+pub(super) enum ClassWeights {
+    /// By name or number.
+    Each(BTreeMap<String, f32>),
+    /// All classes count alike.
+    Balanced,
+}
+
+impl Default for ClassWeights {
+    fn default() -> Self {
+        Self::Each(BTreeMap::new())
+    }
+}
+
+impl ClassWeights {
+    /// Weights by label, for these training data.
+    fn by_label(&self, train: &dyn Dataset) -> Result<BTreeMap<usize, f32>> {
+        let Self::Each(weights) = self else { return ClassWeighted::balanced(train) };
+        let schema = train.schema();
+        let known: Vec<&str> = schema.classes(0).iter().map(String::as_str).collect();
+        let label = |name: &str| known.iter().position(|class| *class == name).or_else(|| name.parse().ok());
+        let of = |(name, weight): (&String, &f32)| match label(name) {
+            Some(label) => Ok((label, *weight)),
+            None => Err(Error::setting(
+                "key `class_weight`",
+                format!("needs names of classes or numbers from 0 up, but names `{}`", shown(name)),
+                names::help(name, "the classes are", &known),
+            )),
+        };
+        weights.iter().map(of).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for ClassWeights {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Weights;
+        impl<'de> Visitor<'de> for Weights {
+            type Value = ClassWeights;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("\"balanced\", or weights of classes such as { rose = 2.0 }")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ClassWeights, E> {
+                match text {
+                    "balanced" => Ok(ClassWeights::Balanced),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ClassWeights, A::Error> {
+                Deserialize::deserialize(MapAccessDeserializer::new(map)).map(ClassWeights::Each)
+            }
+        }
+        deserializer.deserialize_any(Weights)
     }
 }
 
