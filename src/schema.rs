@@ -267,18 +267,32 @@ fn point() -> char {
     '.'
 }
 
-/// Rows that `data::split` set aside.
+/// One of several folds of the rows, of which each row is in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fold {
+    /// Its number, from 1.
+    pub number: usize,
+    /// Number of folds.
+    pub of: usize,
+    /// Seed of the choice.
+    pub seed: u64,
+}
+
+/// Rows that `data::split` or `data::fold` set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeldOut {
-    /// The part of the rows.
+    /// The part of the rows; 0 where a fold alone was set aside.
     pub fraction: f64,
     /// Seed of the choice.
     pub seed: u64,
-    /// Rows before the split.
+    /// Rows before any were set aside.
     pub rows: usize,
     /// Whether each class gave the same part. Files of older versions lack this.
     #[serde(default)]
     pub stratified: bool,
+    /// The fold that was set aside before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fold: Option<Fold>,
 }
 
 impl Schema {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use manyhands::data::{self, DataConfig, DataPair, Inputs, Schema};
+use manyhands::data::{self, DataConfig, DataPair, HeldOut, Inputs, Schema};
 use manyhands::losses::Head;
 use manyhands::processes::Group;
 use manyhands::schema::{DataPlace, few};
@@ -112,6 +112,7 @@ impl DataPart {
             (Self::Train, ..) => train,
             (Self::Test, Some(test), _) => test,
             (Self::Test, None, _) if source.is_one => train,
+            (Self::Test, None, Some(HeldOut { fold: Some(fold), .. })) => Arc::new(data::fold(train, fold)?.1),
             (Self::Test, None, held_out) => {
                 let validation = if held_out.is_some() { "`--part validation` or " } else { "" };
                 return Err(Error::data(

@@ -93,6 +93,16 @@ impl RunFolder {
         self.0.join("results.json")
     }
 
+    /// Folder of a fold of this run, counted from 1.
+    pub fn fold(&self, number: usize) -> Self {
+        Self(self.0.join(format!("fold-{number}")))
+    }
+
+    /// Folders of the folds that a run of several has.
+    pub fn folds(&self) -> Vec<Self> {
+        (1..).map(|number| self.fold(number)).take_while(|fold| fold.results().is_file()).collect()
+    }
+
     pub fn report(&self) -> PathBuf {
         self.0.join("report.html")
     }

@@ -1,16 +1,17 @@
 //! Files of a run in its folder, beside log and checkpoint: settings, the best model, results, the report.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use manyhands::callbacks::{ModelCheckpoint, Monitor};
-use manyhands::data::Description;
+use manyhands::data::{Dataset, Description};
 use manyhands::{Error, ErrorKind, Fit, History, Loss, Model, Result, Trainer};
 use manyhands_engine::files::{self, FileKind};
 
 use super::adapters::kind;
 use super::baseline::Baseline;
 use super::report::judge::judge;
-use super::report::results::{AdapterFacts, End, Failure, How, Results};
+use super::report::results::{AdapterFacts, End, Failure, FoldScore, How, Results};
 use super::report::{best_of_log, write_page};
 use super::run_folder::RunFolder;
 
@@ -102,7 +103,7 @@ impl RunRecord {
     pub fn end(
         mut self,
         trainer: &mut Trainer,
-        fit: &Fit,
+        (fit, fold): (&Fit, Option<&Arc<dyn Dataset>>),
         losses: &[Loss],
         history: &History,
         baseline: Option<Baseline>,
@@ -114,14 +115,19 @@ impl RunRecord {
         };
         let step = trainer.progress().step;
         let (time, judgements) = (history.time.clone(), Vec::new());
-        let mut end = End { how, step, time, best: None, baseline, rows: 0, judgements };
+        let mut end = End { how, step, time, best: None, baseline, rows: 0, judgements, fold: None };
         // Whoever interrupts a run does not want to wait.
-        if how != How::Interrupted
-            && let Some(validation) = &fit.validation
-        {
-            if self.best.best_value().is_some() && self.folder.best().is_file() {
-                trainer.set_weights(Model::load(self.folder.best())?.weights)?;
-            }
+        let judged = [fit.validation.as_ref(), fold].map(|rows| rows.filter(|_| how != How::Interrupted));
+        let has_best = self.best.best_value().is_some() && self.folder.best().is_file();
+        if has_best && judged.iter().any(Option::is_some) {
+            trainer.set_weights(Model::load(self.folder.best())?.weights)?;
+        }
+        let [validation, fold] = judged;
+        if let Some(fold) = fold {
+            let values = trainer.evaluate(fold.clone(), fit.batch_size)?;
+            end.fold = Some(FoldScore { rows: fold.len(), values });
+        }
+        if let Some(validation) = validation {
             end.rows = validation.len();
             end.best = Some(trainer.evaluate(validation.clone(), fit.batch_size)?.prefixed("val_"));
             end.judgements = judge(trainer, losses, validation, fit.batch_size)?;

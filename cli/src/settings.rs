@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use manyhands::data::{self, Aside, DataConfig, DataPair, Dataset};
+use manyhands::data::{self, Aside, DataConfig, DataPair, Dataset, Fold};
 use manyhands::misread::{self, Misread};
 use manyhands::model::InputConfig;
 use manyhands::reading::PathStep;
@@ -113,8 +113,13 @@ fn adam() -> Optimizer {
     Optimizer::adam(1e-3)
 }
 
-/// Rows for training, and rows for validation.
-type TrainAndValidation = (Arc<dyn Dataset>, Option<Arc<dyn Dataset>>);
+/// The rows of a run.
+pub struct RunRows {
+    pub train: Arc<dyn Dataset>,
+    pub validation: Option<Arc<dyn Dataset>>,
+    /// The fold that is held out.
+    pub fold: Option<Arc<dyn Dataset>>,
+}
 
 impl SettingsFile {
     /// The settings of a file, or of the digits.
@@ -184,9 +189,9 @@ impl SettingsFile {
         files
     }
 
-    /// Whether rows for validation are drawn from the training rows.
-    pub fn draws_validation(&self) -> bool {
-        matches!(self.training.validation, Validation::Fraction(_))
+    /// Whether rows for validation, or a fold, are drawn from the training rows.
+    pub fn draws_rows(&self) -> bool {
+        self.aside(0).is_some()
     }
 
     /// Whether the model is new, and not read from a file.
@@ -252,12 +257,19 @@ impl SettingsFile {
         Ok(Cow::Owned(config))
     }
 
+    /// Whether the rows of the fold are also those by which each epoch is validated.
+    pub fn validates_by_fold(&self) -> bool {
+        self.training.fold.is_some() && matches!(self.training.validation, Validation::Test)
+    }
+
     /// The rows that `split_data` sets aside.
     fn aside(&self, seed: u64) -> Option<Aside> {
-        match self.training.validation {
-            Validation::Fraction(fraction) => Some(Aside { fraction, seed }),
-            _ => None,
-        }
+        let fraction = match self.training.validation {
+            Validation::Fraction(fraction) => Some(fraction),
+            Validation::Test | Validation::None => None,
+        };
+        let fold = self.training.fold.map(|(number, of)| Fold { number, of, seed });
+        (fraction.is_some() || fold.is_some()).then_some(Aside { fold, fraction, seed })
     }
 
     /// The data, with inputs and outputs in the model's order.
@@ -333,14 +345,21 @@ impl SettingsFile {
         Error::setting(format!("`{}`", self.file), problem, help)
     }
 
-    /// Training and validation data.
-    pub fn split_data(&self, pair: DataPair, seed: u64) -> Result<TrainAndValidation> {
+    /// Training and validation data, and the fold that is held out.
+    pub fn split_data(&self, pair: DataPair, seed: u64) -> Result<RunRows> {
+        let (train, fold): (Arc<dyn Dataset>, Option<Arc<dyn Dataset>>) = match self.training.fold {
+            None => (pair.train, None),
+            Some((number, of)) => {
+                let (train, fold) = data::fold(pair.train, Fold { number, of, seed })?;
+                (Arc::new(train), Some(Arc::new(fold)))
+            }
+        };
         match self.training.validation {
-            Validation::Test => Ok((pair.train, pair.test)),
-            Validation::None => Ok((pair.train, None)),
+            Validation::Test => Ok(RunRows { train, validation: fold.clone().or(pair.test), fold }),
+            Validation::None => Ok(RunRows { train, validation: None, fold }),
             Validation::Fraction(fraction) => {
-                let (train, validation) = data::split(pair.train, fraction, seed)?;
-                Ok((Arc::new(train), Some(Arc::new(validation))))
+                let (train, validation) = data::split(train, fraction, seed)?;
+                Ok(RunRows { train: Arc::new(train), validation: Some(Arc::new(validation)), fold })
             }
         }
     }

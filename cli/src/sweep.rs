@@ -26,7 +26,7 @@ use super::report::text::number;
 use super::run_folder::RunFolder;
 use super::settings::{ModeSetting, SettingsFile};
 use super::terminal::{Terminal, check_file, make_folder_of};
-use super::train::{SweepTrial, check_throttles, parse_throttle};
+use super::train::{PartRun, check_throttles, parse_throttle};
 use super::{AdapterChoice, MemoryChoice, adapters, at_least_one};
 
 /// Folder of sweeps, if no other is named.
@@ -264,17 +264,17 @@ impl Sweep<'_> {
         epochs: u64,
         worker: usize,
         objective: Option<Monitor>,
-    ) -> SweepTrial {
+    ) -> PartRun {
         let TrialWorker { named, infos, limits, throttles, .. } = &self.workers[worker];
         let mut settings = settings;
         settings.start_paths_at(self.args.data_folder.as_deref());
         // Those of the sweep are shared out among its workers.
         settings.training.memory = None;
-        SweepTrial {
+        PartRun {
             settings,
             folder,
             epochs,
-            adapters: (named.clone(), infos.clone()),
+            adapters: (Some(named.clone()), infos.clone()),
             limits: limits.clone(),
             throttles: throttles.clone(),
             data_folder: self.args.data_folder.clone(),

@@ -3,7 +3,8 @@
 mod arguments;
 mod batch_size;
 mod files;
-mod trial;
+mod folds;
+mod part_run;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use super::learning_rate::{self, RangeTest};
 use super::progress::{ProgressDisplay, in_use};
 use super::report::write_rates;
 use super::run_record::{RunFacts, RunRecord};
-use super::settings::{DIGITS, ModelSource, SettingsFile, as_run};
+use super::settings::{DIGITS, ModelSource, RunRows, SettingsFile, as_run};
 use super::terminal::{Terminal, check_file, make_folder_of};
 use super::{adapters, summary};
 pub use arguments::TrainArgs;
 use files::Files;
-pub use trial::SweepTrial;
+pub use part_run::PartRun;
 
 /// An adapter's position, and the factor by which it is slowed down.
 pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
@@ -45,6 +46,8 @@ pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
 struct PreparedRun {
     trainer: Trainer,
     train: Arc<dyn Dataset>,
+    /// The fold that is held out.
+    fold: Option<Arc<dyn Dataset>>,
     fit: Fit,
     losses: Vec<Loss>,
     seed: u64,
@@ -78,6 +81,9 @@ pub fn run_settings(
     group: &Group,
 ) -> Result<Option<i32>> {
     group.set_limit_s(settings.training.process_timeout);
+    if let Some(count) = args.folds {
+        return folds::run(&settings, count, args, terminal, group);
+    }
     let files = Files::of(args, &settings).in_process(group);
     if let Some(page) = &args.find_learning_rate {
         group.refuse("`--find-learning-rate`", "start one process")?;
@@ -162,7 +168,7 @@ fn train(
     report(&mut run, files, terminal, &history, baseline.as_ref())?;
     if let Some(record) = record {
         run.trainer.leave_group();
-        let page = record.end(&mut run.trainer, &run.fit, &run.losses, &history, baseline)?;
+        let page = record.end(&mut run.trainer, (&run.fit, run.fold.as_ref()), &run.losses, &history, baseline)?;
         if !terminal.is_quiet() {
             terminal.line(format_args!("report in `{}`", page.display()));
         }
@@ -291,10 +297,8 @@ fn prepare(
     };
     let trainer = Trainer::new(model, compile)?.processes(group.clone()).on(chosen).memory(limits).split(split);
     let trainer = trainer.placement(settings.training.placement.clone());
-    let mut trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
-    for (idx, factor) in &args.throttle {
-        trainer = trainer.throttle(*idx, *factor);
-    }
+    let trainer = trainer.cpu_fallback(settings.training.cpu_fallback());
+    let mut trainer = args.throttle.iter().fold(trainer, |trainer, (idx, factor)| trainer.throttle(*idx, *factor));
     // Their frozen weights can take a part of the memory.
     if matches!(settings.model, ModelSource::Language(_)) && !terminal.is_quiet() {
         summary::show_memory(&settings, &shown_limits, &trainer, terminal)?;
@@ -304,8 +308,8 @@ fn prepare(
     if let Some(checkpoint) = checkpoint {
         trainer.resume(checkpoint)?;
     }
-    let (train, validation) = settings.split_data(settings.open_data(&trainer, seed)?, seed)?;
-    if let Some(before) = resumed.filter(|_| settings.draws_validation()) {
+    let RunRows { train, validation, fold } = settings.split_data(settings.open_data(&trainer, seed)?, seed)?;
+    if let Some(before) = resumed.filter(|_| settings.draws_rows()) {
         check_same_rows(before, (seed, train.len()))?;
     }
     let described = describe(&train, validation.as_ref(), files, terminal)?;
@@ -320,8 +324,19 @@ fn prepare(
     let mut fit = settings.training.fit(train.as_ref())?;
     (fit.validation, fit.trace) = (validation, files.trace.clone());
     let adapters = settings.training.adapters.clone();
-    let run =
-        PreparedRun { trainer, train, fit, losses, seed, early_stopping, objective: None, adapters, done, described };
+    let run = PreparedRun {
+        trainer,
+        train,
+        fold,
+        fit,
+        losses,
+        seed,
+        early_stopping,
+        objective: None,
+        adapters,
+        done,
+        described,
+    };
     Ok((run, settings))
 }
 
@@ -367,7 +382,7 @@ fn check_same_rows(before: (u64, usize), now: (u64, usize)) -> Result<()> {
     }
     let ((seed, rows), (now_seed, now_rows)) = (before, now);
     Err(Error::setting(
-        "resuming with a fraction for `validation`",
+        "resuming with a fraction for `validation` or with a `fold`",
         format!(
             "needs seed {seed} and {rows} training rows as before, but got seed {now_seed} and {now_rows}: rows that were \
              trained on would be validated on"

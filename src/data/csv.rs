@@ -54,7 +54,7 @@ use self::survey::Survey;
 pub(crate) use self::survey::{NO, YES};
 use super::InMemory;
 use super::labels::label_index;
-use super::subset::split_rows;
+use super::subset::{Aside, left_rows};
 use crate::schema::{Encoding, Missing, Schema, Seen, Text};
 use crate::vocabulary::Vocabulary;
 use crate::{Error, Result, thousands};
@@ -64,15 +64,6 @@ use crate::{Error, Result, thousands};
 pub struct CsvTable {
     /// Its rows: each input is `[batch, elements]`. Its schema names columns and classes.
     pub dataset: InMemory,
-}
-
-/// Rows of which a part is set aside, as [`split`](super::split) does: what is fitted is fitted to the others.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Aside {
-    /// The part of the rows.
-    pub fraction: f64,
-    /// Seed of the choice.
-    pub seed: u64,
 }
 
 /// Reads a whole table, and fits the encodings of its columns to all rows.
@@ -288,7 +279,7 @@ impl<'a> ReadTable<'a> {
 
     fn finish(mut self, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
         let rows = match aside {
-            Some(Aside { fraction, seed }) => split_rows(self.rows, self.labels().as_deref(), fraction, seed)?.0,
+            Some(aside) => left_rows(self.rows, self.labels().as_deref(), &aside)?,
             None => (0..self.rows).collect(),
         };
         self.fit(settings, &rows);

@@ -74,7 +74,7 @@ mod text;
 
 #[cfg(feature = "files")]
 pub use self::csv::{
-    Aside, Column, ColumnKind, CsvSettings, CsvTable, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
+    Column, ColumnKind, CsvSettings, CsvTable, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
 };
 pub use augment::{Augment, Augmentation, Factor, FillMode, FlipMode};
 pub use batch::{Batch, BatchMut, check_labels, check_probabilities};
@@ -100,12 +100,14 @@ pub use memory::InMemory;
 pub use origin::Origin;
 #[cfg(feature = "files")]
 pub use pair::DataPair;
-pub use subset::{Subset, held_out, split};
+pub use subset::{Aside, Subset, fold, held_out, split};
 pub use synthetic::Synthetic;
 #[cfg(feature = "files")]
 pub use text::{Texts, Windows};
 
-pub use crate::schema::{Code, Encoding, Field, Format, HeldOut, LabelMode, Missing, Schema, Seen, TableColumn, Text};
+pub use crate::schema::{
+    Code, Encoding, Field, Fold, Format, HeldOut, LabelMode, Missing, Schema, Seen, TableColumn, Text,
+};
 pub use crate::vocabulary::{Split, Standardize, TokenSettings, Vocabulary};
 
 use std::sync::Arc;
@@ -226,6 +228,7 @@ enum Purpose {
     SyntheticRow = 4,
     Augment = 5,
     MixUp = 6,
+    Fold = 7,
 }
 
 /// `ChaCha8` generator of (purpose, seed, index): the same numbers on every machine.

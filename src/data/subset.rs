@@ -8,8 +8,20 @@ use rand::seq::SliceRandom;
 
 use super::labels::labels;
 use super::{BatchMut, Dataset, Origin, Purpose, generator};
-use crate::schema::{HeldOut, Schema};
+use crate::schema::{Fold, HeldOut, Schema};
 use crate::{Error, Result, Shape};
+
+/// Rows that are set aside, first a fold and then a part of the others, as [`fold`] and [`split`] do: what is fitted is fitted to
+/// the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Aside {
+    /// The fold.
+    pub fold: Option<Fold>,
+    /// The part of the other rows.
+    pub fraction: Option<f64>,
+    /// Seed of the part.
+    pub seed: u64,
+}
 
 /// Some rows of another dataset, in any order. Copies no values.
 #[derive(Clone)]
@@ -67,18 +79,90 @@ fn split_by(
     fraction: f64,
     seed: u64,
 ) -> Result<(Subset, Subset)> {
-    let (rest, rows) = split_rows(dataset.len(), classes, fraction, seed)?;
-    let held_out = Some(HeldOut { fraction, seed, rows: dataset.len(), stratified: classes.is_some() });
-    Ok((Subset { dataset: Arc::clone(&dataset), rows: rest, held_out }, Subset { dataset, rows, held_out: None }))
+    let parts = split_rows(dataset.len(), classes, fraction, seed)?;
+    let of_fold = dataset.schema().held_out.filter(|of| of.fold.is_some());
+    let (rows, fold) = of_fold.map_or((dataset.len(), None), |of| (of.rows, of.fold));
+    Ok(parted(dataset, parts, HeldOut { fraction, seed, rows, stratified: classes.is_some(), fold }))
+}
+
+/// The rest, which knows the rows that were held out, and these.
+fn parted(dataset: Arc<dyn Dataset>, (rest, rows): (Vec<usize>, Vec<usize>), of: HeldOut) -> (Subset, Subset) {
+    let rest = Subset { dataset: Arc::clone(&dataset), rows: rest, held_out: Some(of) };
+    (rest, Subset { dataset, rows, held_out: None })
+}
+
+/// Sets one of several folds of the rows aside, chosen by seed: `(the rest, the fold)`.
+///
+/// Each row is in one of the folds, whose sizes differ by one row at most. Where the first target is a class, so do the rows of
+/// each class, as in `StratifiedKFold` of scikit-learn. Both parts keep the order of the rows.
+///
+/// # Errors
+///
+/// When there are fewer than two folds, fewer rows than folds, or no fold of that number.
+///
+/// ```
+/// use std::sync::Arc;
+/// use manyhands::data::{Dataset, Fold, digits, fold};
+/// # fn main() -> manyhands::Result<()> {
+/// let (train, test) = fold(Arc::new(digits::train()?), Fold { number: 2, of: 5, seed: 0 })?;
+/// assert_eq!((train.len(), test.len()), (1149, 288));
+/// # Ok(())
+/// # }
+/// ```
+pub fn fold(dataset: Arc<dyn Dataset>, fold: Fold) -> Result<(Subset, Subset)> {
+    let classes = labels(dataset.as_ref(), 0)?;
+    let parts = fold_rows(dataset.len(), classes.as_deref(), fold)?;
+    let (seed, rows, stratified) = (fold.seed, dataset.len(), classes.is_some());
+    Ok(parted(dataset, parts, HeldOut { fraction: 0.0, seed, rows, stratified, fold: Some(fold) }))
+}
+
+/// The rows that [`fold`] leaves, and those of the fold, in order.
+///
+/// Source: `StratifiedKFold` of scikit-learn. The rows, sorted by class, go to the folds in turn.
+fn fold_rows(len: usize, classes: Option<&[usize]>, fold: Fold) -> Result<(Vec<usize>, Vec<usize>)> {
+    let Fold { number, of, seed } = fold;
+    if of < 2 || of > len || !(1..=of).contains(&number) {
+        return Err(Error::setting(
+            format!("fold {number} of {of}"),
+            format!("needs from 2 folds to as many as there are rows, which are {len}, and a number from 1 on"),
+            "5 folds are usual",
+        ));
+    }
+    let mut rows: Vec<usize> = (0..len).collect();
+    rows.shuffle(&mut generator(Purpose::Fold, seed, 0));
+    if let Some(classes) = classes {
+        // Classes come in the order in which the shuffled rows name them, so that their numbers change nothing.
+        let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+        for row in &rows {
+            let next = places.len();
+            places.entry(classes[*row]).or_insert(next);
+        }
+        rows.sort_by_key(|row| places.get(&classes[*row]).copied());
+    }
+    let mut parts = (Vec::new(), Vec::new());
+    for (at, row) in rows.into_iter().enumerate() {
+        if at % of == number - 1 { parts.1.push(row) } else { parts.0.push(row) }
+    }
+    parts.0.sort_unstable();
+    parts.1.sort_unstable();
+    Ok(parts)
+}
+
+/// The rows that are left where a fold and then a part of the others are set aside. `classes` has the class of each row.
+#[cfg(feature = "files")]
+pub(super) fn left_rows(len: usize, classes: Option<&[usize]>, aside: &Aside) -> Result<Vec<usize>> {
+    let rows = match aside.fold {
+        Some(fold) => fold_rows(len, classes, fold)?.0,
+        None => (0..len).collect(),
+    };
+    let Some(fraction) = aside.fraction else { return Ok(rows) };
+    let classes: Option<Vec<usize>> = classes.map(|classes| rows.iter().map(|row| classes[*row]).collect());
+    let (rest, _) = split_rows(rows.len(), classes.as_deref(), fraction, aside.seed)?;
+    Ok(rest.into_iter().map(|at| rows[at]).collect())
 }
 
 /// The rows that [`split`] leaves, and those that it sets aside, in order. `classes` has the class of each row.
-pub(super) fn split_rows(
-    len: usize,
-    classes: Option<&[usize]>,
-    fraction: f64,
-    seed: u64,
-) -> Result<(Vec<usize>, Vec<usize>)> {
+fn split_rows(len: usize, classes: Option<&[usize]>, fraction: f64, seed: u64) -> Result<(Vec<usize>, Vec<usize>)> {
     let aside = rounded(fraction, len).filter(|&aside| aside > 0 && aside < len).ok_or_else(|| {
         Error::setting(
             "the split",
@@ -127,7 +211,7 @@ fn shares(classes: &[usize], shuffled: &[usize], aside: usize) -> BTreeMap<usize
     shares
 }
 
-/// The rows that [`split`] set aside, taken again from the whole dataset.
+/// The rows that [`split`] or [`fold`] set aside, taken again from the whole dataset.
 ///
 /// # Errors
 ///
@@ -152,6 +236,11 @@ pub fn held_out(dataset: Arc<dyn Dataset>, of: HeldOut) -> Result<Subset> {
             "name the training data of before",
         ));
     }
+    let dataset = match of.fold.map(|of| fold(Arc::clone(&dataset), of)).transpose()? {
+        Some((_, rows)) if of.fraction == 0.0 => return Ok(rows),
+        Some((rest, _)) => Arc::new(rest),
+        None => dataset,
+    };
     let classes = if of.stratified { labels(dataset.as_ref(), 0)? } else { None };
     Ok(split_by(dataset, classes.as_deref(), of.fraction, of.seed)?.1)
 }

@@ -12,6 +12,7 @@ mod cli;
 mod doctor;
 mod finetune;
 mod flowers;
+mod folds;
 mod generate;
 mod guide;
 mod init;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use manyhands::data::{
-    Batch, BatchMut, Dataset, Format, HeldOut, InMemory, Loader, LoaderSettings, Position, Schema, Subset, held_out,
-    split,
+    Batch, BatchMut, Dataset, Fold, Format, HeldOut, InMemory, Loader, LoaderSettings, Position, Schema, Subset, fold,
+    held_out, split,
 };
 use manyhands::{Error, Result, Shape};
 use manyhands_engine::runtime::{Native, Runtime};
@@ -242,12 +242,13 @@ fn settings_are_read_from_toml_strictly() {
     assert!(toml::from_str::<LoaderSettings>("batchsize = 8").is_err());
 }
 
+/// The numbers of a part's rows.
+fn rows(part: &Subset) -> Vec<f32> {
+    Batch::fetch(part, &(0..part.len()).collect::<Vec<_>>()).unwrap().inputs[0].to_vec()
+}
+
 #[test]
 fn a_split_is_two_parts_of_the_rows() {
-    let rows = |part: &Subset| {
-        let all: Vec<usize> = (0..part.len()).collect();
-        Batch::fetch(part, &all).unwrap().inputs[0].to_vec()
-    };
     let (train, validation) = split(counting(101), 0.2, 9).unwrap();
     assert_eq!((train.len(), validation.len()), (81, 20));
     let mut all = [rows(&train), rows(&validation)].concat();
@@ -305,6 +306,53 @@ fn a_split_takes_the_same_part_of_each_class() {
     assert!(split(one_hot, 0.2, 1).unwrap().0.schema().held_out.unwrap().stratified);
     let numbers: Arc<dyn Dataset> = Arc::new(InMemory::new(inputs.clone(), labels * 0.3).unwrap());
     assert!(!split(numbers, 0.2, 1).unwrap().0.schema().held_out.unwrap().stratified);
+}
+
+/// The rules of scikit-learn's `KFold` and `StratifiedKFold`.
+#[test]
+fn each_row_is_in_one_fold_and_each_class_in_all() {
+    // 70 rows of class 0, 20 of 1, 9 of 2, 4 of 3, in no order.
+    let label = |row: usize| match row * 37 % 103 {
+        0..70 => 0.0,
+        70..90 => 1.0,
+        90..99 => 2.0,
+        _ => 3.0,
+    };
+    let inputs = Array1::from_iter((0..103).map(|row| row as f32));
+    let classes = InMemory::new(inputs.clone(), Array1::from_iter((0..103).map(label))).unwrap();
+    let numbers = InMemory::new(inputs, Array1::from_iter((0..103).map(|row| row as f32 / 7.0))).unwrap();
+    let differ_by_one = |counts: Vec<usize>| counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1;
+    for (data, has_classes) in [(classes, true), (numbers, false)] {
+        let data: Arc<dyn Dataset> = Arc::new(data);
+        for (of, seed) in [(2, 0), (5, 0), (5, 1), (10, 3), (103, 0)] {
+            let parts: Vec<(Subset, Subset)> =
+                (1..=of).map(|number| fold(data.clone(), Fold { number, of, seed }).unwrap()).collect();
+            let mut all: Vec<f32> = parts.iter().flat_map(|(_, fold)| rows(fold)).collect();
+            all.sort_by(f32::total_cmp);
+            assert_eq!(all, (0..103).map(|row| row as f32).collect::<Vec<_>>(), "{of} folds");
+            assert!(differ_by_one(parts.iter().map(|(_, fold)| fold.len()).collect()));
+            for class in (0..4).filter(|_| has_classes) {
+                assert!(differ_by_one(parts.iter().map(|(_, fold)| counts(fold)[class]).collect()), "class {class}");
+            }
+            for (number, (rest, held)) in (1..).zip(&parts) {
+                assert!(rows(rest).iter().all(|row| !rows(held).contains(row)) && rest.len() + held.len() == 103);
+                let of_fold = rest.schema().held_out.unwrap();
+                assert_eq!((of_fold.fold, of_fold.stratified), (Some(Fold { number, of, seed }), has_classes));
+                assert_eq!(rows(&held_out(data.clone(), of_fold).unwrap()), rows(held));
+            }
+        }
+        let of = |seed| rows(&fold(data.clone(), Fold { number: 1, of: 5, seed }).unwrap().1);
+        assert!(of(4) == of(4) && of(4) != of(5));
+        // A part of the others is found again, too.
+        let (rest, held) = fold(data.clone(), Fold { number: 4, of: 5, seed: 2 }).unwrap();
+        let (train, validation) = split(Arc::new(rest), 0.25, 9).unwrap();
+        let again = held_out(data.clone(), train.schema().held_out.unwrap()).unwrap();
+        assert_eq!((rows(&again), train.len() + validation.len() + held.len()), (rows(&validation), 103));
+        for (number, of) in [(1, 1), (1, 104), (0, 5), (6, 5)] {
+            let error = fold(data.clone(), Fold { number, of, seed: 0 }).err().unwrap().to_string();
+            assert!(error.starts_with(&format!("fold {number} of {of} needs from 2 folds to as many as")), "{error}");
+        }
+    }
 }
 
 #[test]

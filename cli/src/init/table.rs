@@ -44,7 +44,9 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
     let learning_rate = if inputs.text.is_some() { "0.005" } else { "0.001" };
     let schedule = TrainingLength { rows: sketch.rows, epochs: 200, patience: 20, learning_rate };
     let data = data_text(path, target, is_class, (&sketch, &inputs))?;
-    let aside = schedule.validation().and_then(|fraction| Some(Aside { fraction: fraction.parse().ok()?, seed: 0 }));
+    let aside = schedule
+        .validation()
+        .and_then(|fraction| Some(Aside { fraction: Some(fraction.parse().ok()?), ..Aside::default() }));
     let train = data_of(&data)?.open_aside(aside)?.train;
     let description = Description::of("data", &train)?;
     let passed_over = if args.target.is_none() { passed_over(&sketch, target) } else { String::new() };
@@ -356,8 +358,10 @@ pub(super) fn hidden(rows: usize) -> String {
 #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
 fn spread(train: &std::sync::Arc<dyn Dataset>, aside: Option<Aside>) -> Result<(f32, f64)> {
     let rows: std::sync::Arc<dyn Dataset> = match aside {
-        Some(Aside { fraction, seed }) => std::sync::Arc::new(manyhands::data::split(train.clone(), fraction, seed)?.0),
-        None => train.clone(),
+        Some(Aside { fraction: Some(fraction), seed, .. }) => {
+            std::sync::Arc::new(manyhands::data::split(train.clone(), fraction, seed)?.0)
+        }
+        _ => train.clone(),
     };
     let all: Vec<usize> = (0..rows.len()).collect();
     let values: Vec<f64> = Batch::fetch(&rows, &all)?.targets[0].iter().copied().map(f64::from).collect();

@@ -6,9 +6,10 @@ use manyhands_engine::shown::thousands;
 use manyhands_engine::table::Table;
 
 use super::chart::{Chart, Series, Style};
+use super::folds::mean_of;
 use super::markup::table as html_table;
 use super::page::{state, whole};
-use super::text::{duration, number};
+use super::text::{duration, escaped, number};
 use super::{LoadedRun, value_name};
 
 /// Colours, before a dashed line tells more runs apart.
@@ -97,6 +98,12 @@ fn best_run(runs: &[LoadedRun]) -> Option<usize> {
     values.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
 }
 
+/// Mean and standard deviation of the scores of folds, where all runs are such.
+pub fn folds(runs: &[LoadedRun]) -> Option<String> {
+    let score = |run: &LoadedRun| Some(run.results.end.as_ref()?.fold.as_ref()?.values.clone());
+    Some(mean_of(&runs.iter().map(score).collect::<Option<Vec<_>>>()?))
+}
+
 /// The comparison for a terminal.
 pub fn table(runs: &[LoadedRun]) -> Table {
     let (header, rows) = rows(runs);
@@ -117,6 +124,9 @@ pub fn page(runs: &[LoadedRun]) -> String {
     };
     body += &format!("<p class=\"soft\">Numbers are those of each run's best epoch; {best}.</p>\n");
     body.push_str(&html_table("Results", header, rows));
+    if let Some(told) = folds(runs) {
+        body += &format!("<p>On the folds that were held out, {}.</p>\n", escaped(&told));
+    }
     body.push_str("<h2>Curves</h2>\n<div class=\"charts\">\n");
     for name in shared_names(runs) {
         let series = runs.iter().enumerate().map(|(at, run)| Series {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::chart::{Chart, Series, Style, histogram};
+use super::folds::values_of;
 use super::judge::{Classes, Judgement, Mistake, Of, Residuals, YesNoCounts};
 use super::markup::table;
-use super::results::End;
+use super::results::{End, FoldScore};
 use super::sample::RowPreview;
 use super::text::{escaped, number, percent, write_to};
 use super::tokens;
@@ -28,15 +29,29 @@ pub fn at_the_end() -> String {
 }
 
 /// All outputs of a run.
-pub fn section(End { judgements, rows, baseline, .. }: &End) -> String {
-    if judgements.is_empty() {
-        return "<h2>Right and wrong</h2>\n<p>There are no validation data: nothing tells how the model does on new rows. \
-                Name test data, or set <code>validation = 0.2</code> in <code>[training]</code>.</p>\n"
-            .into();
+pub fn section(End { judgements, rows, baseline, fold, .. }: &End) -> String {
+    let mut html = String::from("<h2>Right and wrong</h2>\n");
+    if let Some(FoldScore { rows, values }) = fold {
+        let (rows, told) = (thousands(rows), escaped(&values_of(values)));
+        write_to(
+            &mut html,
+            format_args!("<p>The best model on the {rows} rows of the fold that was held out: {told}.</p>\n"),
+        );
     }
-    let mut html = format!(
-        "<h2>Right and wrong</h2>\n<p class=\"soft\">The best model on the {} rows of the validation data.</p>\n",
-        thousands(rows)
+    if judgements.is_empty() {
+        let nothing = if fold.is_some() { "" } else { ": nothing tells how the model does on new rows" };
+        write_to(
+            &mut html,
+            format_args!(
+                "<p>There are no validation data{nothing}. Name test data, or set <code>validation = 0.2</code> in \
+                 <code>[training]</code>.</p>\n"
+            ),
+        );
+        return html;
+    }
+    write_to(
+        &mut html,
+        format_args!("<p class=\"soft\">The best model on the {} rows of the validation data.</p>\n", thousands(rows)),
     );
     if let Some(baseline) = baseline {
         write_to(

@@ -2,6 +2,7 @@
 
 pub mod chart;
 mod compare;
+pub mod folds;
 pub mod judge;
 mod judged;
 pub mod log;
@@ -31,7 +32,7 @@ const COMPARISON: &str = "comparison.html";
 
 #[derive(Args)]
 pub struct ReportArgs {
-    /// Folders of runs: `manyhands train --run` writes them. Several are compared.
+    /// Folders of runs: `manyhands train --run` writes them. Several are compared; the folder of `--folds` stands for its folds.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// File to write to [default: `report.html` in the run's folder, or `comparison.html` for several runs].
@@ -127,13 +128,16 @@ pub fn write_page(folder: &RunFolder) -> Result<()> {
 
 /// Writes the page of a run, or of several in comparison.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
-    let folders: Vec<RunFolder> = args.runs.iter().map(RunFolder::new).collect();
+    let folders: Vec<RunFolder> = args.runs.iter().flat_map(|run| runs_of(RunFolder::new(run))).collect();
     let mut runs = folders.iter().map(LoadedRun::read).collect::<Result<Vec<_>>>()?;
     let (file, page) = match (&runs[..], &folders[..]) {
         ([run], [folder]) => (folder.report(), page::of_run(run)),
         _ => {
             name_apart(&mut runs);
             terminal.report(&compare::table(&runs));
+            if let Some(told) = compare::folds(&runs) {
+                terminal.line(told);
+            }
             (COMPARISON.into(), compare::page(&runs))
         }
     };
@@ -143,6 +147,12 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<()> {
     write(&file, &page)?;
     terminal.line(format_args!("report in `{}`", file.display()));
     Ok(())
+}
+
+/// The run of a folder, or its folds.
+fn runs_of(folder: RunFolder) -> Vec<RunFolder> {
+    let folds = folder.folds();
+    if folder.results().is_file() || folds.is_empty() { vec![folder] } else { folds }
 }
 
 /// Calls runs of the same name by their folders.

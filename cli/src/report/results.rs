@@ -92,6 +92,16 @@ pub struct End {
     pub rows: usize,
     /// Judgement of each output of the best model, by the validation data.
     pub judgements: Vec<Judgement>,
+    /// Score of the best model on the fold that was held out, if one was.
+    #[serde(default)]
+    pub fold: Option<FoldScore>,
+}
+
+/// Loss and metrics on the rows of a fold.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FoldScore {
+    pub rows: usize,
+    pub values: Values,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -269,6 +269,8 @@ fn every_setting_can_be_read() {
         batch_size = 7
         seed = 1
         validation = 0.1
+        fold = "2/5"
+        class_weight = "balanced"
         adapters = "all"
         memory = "0=6GB, cpu=1.5 GiB"
         split = "3:1"
@@ -292,6 +294,7 @@ fn every_setting_can_be_read() {
     let mut settings = SettingsFile::parse(text, "run.toml").unwrap();
     assert!(matches!(&settings.model, ModelSource::File(path) if path.to_str() == Some("start.safetensors")));
     assert_eq!(settings.training.split, SplitMode::Fixed(vec![3.0, 1.0]));
+    assert_eq!(settings.training.fold, Some((2, 5)));
     let limits = MemoryLimits::default().limit("0", 6_000_000_000).limit("cpu", 3 << 29);
     assert_eq!(settings.training.memory, Some(limits));
     assert_eq!(settings.training.metrics.of_outputs(1).unwrap()[0][1], Metric::TopKCategoricalAccuracy { k: 5 });

@@ -35,6 +35,11 @@ pub struct TrainingTable {
     /// by `seed`, the same part of each class.
     #[cfg_attr(test, schemars(extend("default" = "test")))]
     pub(super) validation: Validation,
+    /// Fold of the training rows that is held out in place of the test data: `"2/5"` is the second of five, drawn by `seed`,
+    /// from each class the same part. `train --folds 5` sets it.
+    #[serde(deserialize_with = "fold")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) fold: Option<(usize, usize)>,
     /// Adapters to train on: `"all"`, `"0,1"`, `"nvidia,cpu"`. Default: all GPUs, or the CPU if there is none.
     pub adapters: Option<String>,
     /// Folder for all that the run gives: settings, log, checkpoints (best and last), and `report.html`.
@@ -115,6 +120,7 @@ impl Default for TrainingTable {
             batch_size: 32,
             seed: None,
             validation: Validation::Test,
+            fold: None,
             adapters: None,
             run: None,
             memory: None,
@@ -338,6 +344,19 @@ impl<'de> Visitor<'de> for ListOfMetrics {
 fn split<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SplitMode, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_split(&text).map_err(de::Error::custom)
+}
+
+/// A fold as settings name it: `2/5`, as its number and the number of folds.
+fn fold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<(usize, usize)>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let fold = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+    match fold {
+        Some((number, of)) if of > 1 && (1..=of).contains(&number) => Ok(fold),
+        _ => Err(de::Error::custom(format!(
+            "needs a fold such as `2/5`, the second of five, but got `{}`",
+            shown(&text)
+        ))),
+    }
 }
 
 /// `learned`, `even`, or proportions such as `3:1`.

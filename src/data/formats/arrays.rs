@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DataConfig, DataFormat, Inputs, both};
 use crate::Result;
-use crate::data::csv::Aside;
+use crate::data::Aside;
 use crate::data::{DataPair, numpy, safetensors};
 use crate::schema::{Format, Schema};
 

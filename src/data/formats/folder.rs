@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{DataConfig, DataFormat, Inputs};
-use crate::data::csv::Aside;
+use crate::data::Aside;
 use crate::data::images::{self, ImageFiles, ImageFolder, ImageSettings, Unreadable};
 use crate::data::{Channels, DataPair, Dataset, LabelMode};
 use crate::schema::{Format, Schema};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DataConfig, DataFormat};
 use crate::Result;
-use crate::data::csv::Aside;
+use crate::data::Aside;
 use crate::data::{DataPair, Synthetic, digits};
 use crate::schema::{Format, Schema};
 

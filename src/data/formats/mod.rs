@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::csv::Aside;
+use super::Aside;
 use super::pair::DataPair;
 use super::{Dataset, source};
 use crate::schema::Schema;

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{DataConfig, DataFormat, Inputs, check_regular};
 use crate::data::csv::{
-    self, Aside, Column, ColumnKind, CsvSettings, InputColumns, MAX_CATEGORIES, NumberScale, OneOrMany, OutputColumns,
+    self, Column, ColumnKind, CsvSettings, InputColumns, MAX_CATEGORIES, NumberScale, OneOrMany, OutputColumns,
     TargetKind,
 };
-use crate::data::{DataPair, Dataset};
+use crate::data::{Aside, DataPair, Dataset};
 use crate::schema::{Format, Missing, Schema, few};
 use crate::{Error, Result};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{DataConfig, DataFormat, Inputs, check_regular};
-use crate::data::csv::Aside;
+use crate::data::Aside;
 use crate::data::{DataPair, Texts, Windows};
 use crate::schema::{Format, Schema, Text};
 use crate::vocabulary::{TokenSettings, Vocabulary};

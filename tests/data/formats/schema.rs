@@ -145,6 +145,9 @@ fn every_format_knows_its_names_and_its_files() {
 #[test]
 fn rows_set_aside_are_known_to_those_that_are_left() {
     let (train, validation) = split(Arc::new(digits::train().unwrap()), 0.2, 7).unwrap();
-    assert_eq!(train.schema().held_out, Some(HeldOut { fraction: 0.2, seed: 7, rows: 1437, stratified: true }));
+    assert_eq!(
+        train.schema().held_out,
+        Some(HeldOut { fraction: 0.2, seed: 7, rows: 1437, stratified: true, fold: None })
+    );
     assert_eq!(validation.schema(), digits::train().unwrap().schema());
 }

@@ -1,6 +1,6 @@
 //! Tables as people have them: kinds of columns, gaps, signs, and what is kept for later tables.
 
-use manyhands::data::{Aside, Code, ColumnKind, Format, Schema, split};
+use manyhands::data::{Aside, Code, ColumnKind, Fold, Format, Schema, fold, split};
 
 use super::*;
 
@@ -89,9 +89,22 @@ fn encodings_are_fitted_to_the_training_rows_alone() {
         let path = write(&folder, "t.csv", format!("x,name,y\n{text}"));
         config(&format!("type = 'csv'\ntrain = '{}'\ntarget = 'y'\ntarget_kind = 'values'", path.display()))
     };
-    let aside = Aside { fraction: 0.25, seed: 3 };
+    let aside = Aside { fraction: Some(0.25), seed: 3, ..Aside::default() };
+    let of_fold = Aside { fold: Some(Fold { number: 3, of: 5, seed: 1 }), ..aside };
+    let schema_aside = |aside| config(&rows).open_aside(Some(aside)).unwrap().train.schema();
+    let whole = config(&rows).open().unwrap().train;
+    let (rest, _) = fold(whole, of_fold.fold.unwrap()).unwrap();
+    let left = split(std::sync::Arc::new(rest), 0.25, 3).unwrap().0;
+    let mean = all(&left).inputs[0].chunks(4).map(|row| f64::from(row[0])).sum::<f64>() / 24.0;
+    let offset_of = |schema: Schema| match schema.inputs[0].columns[0].encoding.clone().unwrap().code {
+        Code::Number { offset, scale } => (offset, scale),
+        other => panic!("{other:?}"),
+    };
+    // The rows that are left, standardized by all rows, have the mean of the encoding that is fitted to them.
+    let (whole, left) = (offset_of(config(&rows).open().unwrap().train.schema()), offset_of(schema_aside(of_fold)));
+    assert!((whole.0 + mean * whole.1 - left.0).abs() < 1e-3, "{whole:?} {left:?}");
     let schema = |config: &DataConfig| config.open_aside(Some(aside)).unwrap().train.schema();
-    let (train, held_out) = split(config(&rows).open().unwrap().train, aside.fraction, aside.seed).unwrap();
+    let (train, held_out) = split(config(&rows).open().unwrap().train, 0.25, aside.seed).unwrap();
     let is_held_out: Vec<bool> = {
         let (left, apart) = (all(&train).inputs[0].to_vec(), all(&held_out).inputs[0].to_vec());
         let whole = all(&config(&rows).open().unwrap().train).inputs[0].to_vec();

@@ -1,4 +1,4 @@
-//! A run as a part of another command: a trial of a sweep.
+//! A run as a part of a command with several: a trial of a sweep, a fold.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use manyhands::processes::Group;
 
 use super::{Files, TrainArgs, finished, open_adapters, prepare, train};
 
-/// A run that is a part of another command: a trial of a sweep.
-pub struct SweepTrial {
+/// A run that is a part of a command with several: a trial of a sweep, a fold.
+pub struct PartRun {
     pub settings: SettingsFile,
     pub folder: PathBuf,
     /// The last epoch.
     pub epochs: u64,
-    /// Name of the adapter, as `--adapters` takes it, and the adapter itself.
-    pub adapters: (String, Vec<Info>),
+    /// Names of the adapters, as `--adapters` takes them, where the command chose them, and the adapters themselves.
+    pub adapters: (Option<String>, Vec<Info>),
     pub limits: MemoryLimits,
     /// Factors by which adapters are slowed down.
     pub throttles: Vec<(usize, f64)>,
@@ -34,14 +34,14 @@ pub struct SweepTrial {
     pub stop: Arc<AtomicBool>,
 }
 
-impl SweepTrial {
+impl PartRun {
     /// Arguments of `train` for this run, and the words of the command that does the same.
     fn arguments(&self) -> (TrainArgs, Vec<String>) {
         let is_begun = RunFolder::new(&self.folder).last().is_file();
         let args = TrainArgs {
             run: Some(self.folder.clone()),
             epochs: usize::try_from(self.epochs).ok(),
-            adapters: AdapterChoice { adapters: Some(self.adapters.0.clone()) },
+            adapters: AdapterChoice { adapters: self.adapters.0.clone() },
             memory: MemoryChoice { memory: Some(self.limits.clone()).filter(|limits| !limits.is_empty()) },
             throttle: self.throttles.clone(),
             data_folder: self.data_folder.clone(),
