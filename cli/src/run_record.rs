@@ -10,6 +10,7 @@ use manyhands_engine::files::{self, FileKind};
 
 use super::adapters::kind;
 use super::baseline::Baseline;
+use super::report::importance::importance;
 use super::report::judge::judge;
 use super::report::results::{AdapterFacts, End, Failure, FoldScore, How, Results};
 use super::report::{best_of_log, write_page};
@@ -115,7 +116,7 @@ impl RunRecord {
         };
         let step = trainer.progress().step;
         let (time, judgements) = (history.time.clone(), Vec::new());
-        let mut end = End { how, step, time, best: None, baseline, rows: 0, judgements, fold: None };
+        let mut end = End { how, step, time, best: None, baseline, rows: 0, judgements, importance: None, fold: None };
         // Whoever interrupts a run does not want to wait.
         let judged = [fit.validation.as_ref(), fold].map(|rows| rows.filter(|_| how != How::Interrupted));
         let has_best = self.best.best_value().is_some() && self.folder.best().is_file();
@@ -131,6 +132,7 @@ impl RunRecord {
             end.rows = validation.len();
             end.best = Some(trainer.evaluate(validation.clone(), fit.batch_size)?.prefixed("val_"));
             end.judgements = judge(trainer, losses, validation, fit.batch_size)?;
+            end.importance = importance(trainer, validation, fit.batch_size, self.results.seed)?;
         }
         self.results.end = Some(end);
         self.results.write(&self.folder.results())?;

@@ -15,6 +15,7 @@ mod flowers;
 mod folds;
 mod generate;
 mod guide;
+mod importance;
 mod init;
 mod judged;
 mod merge;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use super::chart::{Chart, Series, Style, histogram};
 use super::folds::values_of;
+use super::importance::{ColumnImportance, Importance};
 use super::judge::{Classes, Judgement, Mistake, Of, Residuals, YesNoCounts};
 use super::markup::table;
 use super::results::{End, FoldScore};
 use super::sample::RowPreview;
 use super::text::{escaped, number, percent, write_to};
-use super::tokens;
+use super::{tokens, value_name};
 use crate::seen::listed;
 use manyhands_engine::shown::thousands;
 use manyhands_engine::timing::ratio;
@@ -18,6 +19,8 @@ use manyhands_engine::timing::ratio;
 const MATRIX: usize = 24;
 /// Confusions that are listed where it is not.
 const PAIRS: usize = 24;
+/// Columns whose importance is shown.
+const COLUMNS: usize = 40;
 /// Letters of a class's name above which it stands upright at the head of a column.
 const SHORT: usize = 3;
 /// Opacity of the strongest cell: the number in it stays readable.
@@ -29,7 +32,7 @@ pub fn at_the_end() -> String {
 }
 
 /// All outputs of a run.
-pub fn section(End { judgements, rows, baseline, fold, .. }: &End) -> String {
+pub fn section(End { judgements, rows, baseline, importance, fold, .. }: &End) -> String {
     let mut html = String::from("<h2>Right and wrong</h2>\n");
     if let Some(FoldScore { rows, values }) = fold {
         let (rows, told) = (thousands(rows), escaped(&values_of(values)));
@@ -78,7 +81,7 @@ pub fn section(End { judgements, rows, baseline, fold, .. }: &End) -> String {
             Of::Nothing(why) => write_to(&mut html, format_args!("<p>{}</p>\n", escaped(why))),
         }
     }
-    html
+    html + &importance.as_ref().map_or_else(String::new, of_columns)
 }
 
 fn name(classes: &Classes, class: usize) -> String {
@@ -217,6 +220,33 @@ fn place(row: usize, source: Option<&str>) -> String {
         Some(source) => format!("row {row}, {}", escaped(source)),
         None => format!("row {row}"),
     }
+}
+
+/// Columns by how much worse the score gets without what they say.
+fn of_columns(it: &Importance) -> String {
+    let metric = value_name(&it.metric);
+    let header = [("column".to_owned(), false), (format!("{metric} gets worse by"), true), ("±".to_owned(), true)];
+    let row =
+        |column: &ColumnImportance| (vec![column.name.clone(), number(column.mean), number(column.deviation)], false);
+    let rows: Vec<_> = it.columns.iter().take(COLUMNS).map(row).collect();
+    let others = it.columns.len() - rows.len();
+    let mut html = format!(
+        "<h3>Columns that matter</h3>\n<p class=\"soft\">Each column's values are shuffled among {} rows, {} times: mean and standard \
+         deviation of how much worse {} gets than {}. Near 0, the model does without the column. Of columns that say the same, each can \
+         look unimportant: the model reads the other.</p>\n",
+        thousands(it.rows),
+        it.repeats,
+        escaped(&metric),
+        number(it.score)
+    );
+    html.push_str(&table("Columns that matter", header, rows));
+    if others > 0 {
+        write_to(
+            &mut html,
+            format_args!("<p class=\"soft\">and {} others, of less importance</p>\n", thousands(others)),
+        );
+    }
+    html
 }
 
 /// Rows with what is told of them: a name for those who can't see a picture, markup, the row.

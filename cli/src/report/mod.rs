@@ -3,6 +3,7 @@
 pub mod chart;
 mod compare;
 pub mod folds;
+pub mod importance;
 pub mod judge;
 mod judged;
 pub mod log;

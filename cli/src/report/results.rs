@@ -12,6 +12,7 @@ use manyhands_engine::files::{self, FileKind};
 use manyhands_engine::shown::shown;
 use serde::{Deserialize, Serialize};
 
+use super::importance::Importance;
 use super::judge::Judgement;
 
 /// Version of the file's form.
@@ -92,6 +93,9 @@ pub struct End {
     pub rows: usize,
     /// Judgement of each output of the best model, by the validation data.
     pub judgements: Vec<Judgement>,
+    /// Importance of the columns for the best model, by the validation data, where they are those of a table.
+    #[serde(default)]
+    pub importance: Option<Importance>,
     /// Score of the best model on the fold that was held out, if one was.
     #[serde(default)]
     pub fold: Option<FoldScore>,
