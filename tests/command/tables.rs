@@ -131,6 +131,33 @@ fn an_embedding_gets_whole_numbers() {
     assert!(error.contains("numbers of a table stay as they are by `numbers = \"unchanged\"`"), "{error}");
 }
 
+/// Prices get a loss that their few highest values don't lead; other targets, also those that can be below 0, the usual one.
+#[test]
+fn a_skewed_target_above_zero_gets_a_calmer_loss() {
+    // Quantiles of the exponential distribution, whose skewness is 2, and those of the uniform one, whose skewness is 0.
+    let part = |row: u32| (f64::from(row * 37 % 100) + 0.5) / 100.0;
+    let price = |row: u32| -1000.0 * (1.0 - part(row)).ln();
+    let cases: [(&dyn Fn(u32) -> f64, bool); 3] =
+        [(&price, true), (&|row| price(row) - 500.0, false), (&|row| 1000.0 * part(row), false)];
+    for (at, (target, is_calm)) in cases.into_iter().enumerate() {
+        let home = tempfile::tempdir().unwrap();
+        let rows = (0..100).map(|row| format!("{},{:.3}\n", row % 7, target(row))).collect::<String>();
+        fs::write(home.path().join("t.csv"), format!("x,price\n{rows}")).unwrap();
+        succeed(&home, "init t.csv");
+        let text = fs::read_to_string(home.path().join("run.toml")).unwrap();
+        let settings: toml::Table = text.parse().unwrap();
+        let loss = settings["loss"].as_table().unwrap();
+        let kind = if is_calm { "Huber" } else { "MeanSquaredError" };
+        assert_eq!((loss["type"].as_str(), loss.len()), (Some(kind), 1 + usize::from(is_calm)), "case {at}: {text}");
+        assert_eq!(text.contains("as with prices"), is_calm);
+        if is_calm {
+            let scale = settings["model"]["layers"].as_array().unwrap().last().unwrap()["scale"].as_float().unwrap();
+            assert!((loss["delta"].as_float().unwrap() - scale / 2.0).abs() < 1e-9, "{text}");
+            succeed(&home, "train run.toml --quiet --epochs 1 --save model.safetensors");
+        }
+    }
+}
+
 /// What a spreadsheet would compute is written as text; numbers stay.
 #[test]
 fn predictions_are_no_formulas() {

@@ -1,6 +1,7 @@
 //! Settings for a table.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use manyhands::data::csv::sketch::{ColumnSketch, NoInput, Sketch, sketch};
 use manyhands::data::{Aside, Batch, Column, ColumnKind, Dataset, Description};
@@ -24,6 +25,9 @@ const MOST_CLASSES: usize = 20;
 const ROWS_OF_CLASS: usize = 5;
 /// Columns that are listed one by one, at most.
 const MOST_LISTED: usize = 60;
+/// Skewness of a target above 0 from which on its highest values would lead squared errors. Source: Bulmer 1979, "Principles of
+/// statistics": above 1 a distribution is highly skewed.
+const SKEWED: f64 = 1.0;
 /// Standard deviation of a target below which its gradients are small beside Adam's epsilon.
 const SMALL: f64 = 0.1;
 
@@ -61,25 +65,23 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
         let names = few(&classes.collect::<Vec<_>>());
         let last = commented(&format!("  {{ type = \"Dense\", units = {} }},", n_classes(&description)), &names);
         let more = class_weights(&description);
-        (last, "SparseCategoricalCrossentropy", more, None)
+        (last, "type = \"SparseCategoricalCrossentropy\"\n".to_owned(), more, None)
     } else {
-        let (mean, deviation) = spread(&train, aside)?;
+        let Spread { mean, deviation, is_skewed } = Spread::of(&train, aside)?;
         let last = format!(
             "  {{ type = \"Dense\", units = 1 }},\n  # From around 0 to the target's own numbers: their standard deviation and mean.\n  \
              {{ type = \"Rescaling\", scale = {deviation:?}, offset = {mean:?} }},\n"
         );
         let metrics = "metrics = [\"mean_absolute_error\", \"r2_score\"]\n".to_owned();
         let epsilon = (deviation < SMALL).then_some(1e-7 * deviation * deviation);
-        (last, "MeanSquaredError", metrics, epsilon)
+        let loss = if is_skewed { calm_loss(deviation) } else { "type = \"MeanSquaredError\"\n".into() };
+        (last, loss, metrics, epsilon)
     };
     let first = match inputs.text {
         Some(text) => texts::layers(&train, text),
         None => first_layers(&train, sketch.rows),
     };
-    let settings = format!(
-        "{data}\n[model]\n{first}{layers}]\n\n[loss]\ntype = \"{loss}\"\n\n{}",
-        schedule.text(epsilon, &metrics)
-    );
+    let settings = format!("{data}\n[model]\n{first}{layers}]\n\n[loss]\n{loss}\n{}", schedule.text(epsilon, &metrics));
     Ok(Proposal { seen, settings })
 }
 
@@ -354,22 +356,42 @@ pub(super) fn hidden(rows: usize) -> String {
     )
 }
 
-/// Mean and standard deviation of the target in the rows to train on.
-#[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
-fn spread(train: &std::sync::Arc<dyn Dataset>, aside: Option<Aside>) -> Result<(f32, f64)> {
-    let rows: std::sync::Arc<dyn Dataset> = match aside {
-        Some(Aside { fraction: Some(fraction), seed, .. }) => {
-            std::sync::Arc::new(manyhands::data::split(train.clone(), fraction, seed)?.0)
-        }
-        _ => train.clone(),
-    };
-    let all: Vec<usize> = (0..rows.len()).collect();
-    let values: Vec<f64> = Batch::fetch(&rows, &all)?.targets[0].iter().copied().map(f64::from).collect();
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
-    #[allow(clippy::cast_possible_truncation, reason = "settings are f32")]
-    let (mean, deviation) = (mean as f32, variance.sqrt() as f32);
-    let deviation = if deviation > 0.0 { deviation } else { 1.0 };
-    // The shortest text of an f32, as a number that is multiplied later.
-    Ok((mean, deviation.to_string().parse().unwrap_or(1.0)))
+/// The loss for a target of which few values are far above most, as prices and incomes are.
+fn calm_loss(deviation: f64) -> String {
+    let delta = deviation / 2.0;
+    format!(
+        "# The target is above 0, and few values are far above most, as with prices. Errors above `delta`, half of its standard\n# \
+         deviation, count in proportion: their squares, in `MeanSquaredError`, would follow the few.\ntype = \"Huber\"\ndelta = {delta:?}\n"
+    )
+}
+
+/// The target in the rows to train on.
+struct Spread {
+    mean: f32,
+    /// Standard deviation.
+    deviation: f64,
+    /// Whether all values are above 0, and few far above most.
+    is_skewed: bool,
+}
+
+impl Spread {
+    #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+    fn of(train: &Arc<dyn Dataset>, aside: Option<Aside>) -> Result<Self> {
+        let rows: Arc<dyn Dataset> = match aside {
+            Some(Aside { fraction: Some(fraction), seed, .. }) => {
+                Arc::new(manyhands::data::split(train.clone(), fraction, seed)?.0)
+            }
+            _ => train.clone(),
+        };
+        let all: Vec<usize> = (0..rows.len()).collect();
+        let values: Vec<f64> = Batch::fetch(&rows, &all)?.targets[0].iter().copied().map(f64::from).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let moment = |power| values.iter().map(|value| (value - mean).powi(power)).sum::<f64>() / values.len() as f64;
+        let is_skewed = values.iter().all(|value| *value > 0.0) && moment(3) > SKEWED * moment(2).powf(1.5);
+        #[allow(clippy::cast_possible_truncation, reason = "settings are f32")]
+        let (mean, deviation) = (mean as f32, moment(2).sqrt() as f32);
+        let deviation = if deviation > 0.0 { deviation } else { 1.0 };
+        // The shortest text of an f32, as a number that is multiplied later.
+        Ok(Self { mean, deviation: deviation.to_string().parse().unwrap_or(1.0), is_skewed })
+    }
 }
