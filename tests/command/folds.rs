@@ -64,6 +64,7 @@ fn each_model_is_scored_on_rows_that_it_has_not_seen() {
     // A report of the whole is that of its folds.
     let compared = succeed(&home, "report a");
     assert!(compared.contains("fold-5") && compared.contains(lines[5]), "{compared}");
+    assert!(compared.contains("held-out loss") && compared.contains("held-out accuracy"), "{compared}");
     let page = fs::read_to_string(home.path().join("comparison.html")).unwrap();
     assert!(page.contains("On the folds that were held out, mean of 5 folds"), "{page}");
     // One fold alone repeats itself.

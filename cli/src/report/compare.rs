@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use manyhands::logs::Values;
 use manyhands_engine::shown::thousands;
 use manyhands_engine::table::Table;
 
@@ -24,6 +25,9 @@ fn rows(runs: &[LoadedRun]) -> (TableHeader, Vec<(Vec<String>, bool)>) {
     let mut header: TableHeader = vec![("run".into(), false), ("state".into(), false), ("epochs".into(), true)];
     header.push(("best epoch".into(), true));
     header.extend(names.iter().map(|name| (value_name(name), true)));
+    let scores = scores_of_folds(runs).unwrap_or_default();
+    let of_folds: Vec<&str> = scores.iter().take(1).flat_map(Values::iter).map(|(name, _)| name).collect();
+    header.extend(of_folds.iter().map(|name| (format!("held-out {}", value_name(name)), true)));
     header.extend([("training".into(), true), ("rows/s".into(), true), ("parameters".into(), true)]);
     header.push(("adapters".into(), false));
     let best = best_run(runs);
@@ -35,6 +39,8 @@ fn rows(runs: &[LoadedRun]) -> (TableHeader, Vec<(Vec<String>, bool)>) {
         let mut cells = vec![run.name.clone(), state(results).to_owned(), log.epochs.len().to_string()];
         cells.push(epoch.map_or_else(String::new, |epoch| epoch.to_string()));
         cells.extend(names.iter().map(value));
+        let of_fold = |name: &&str| scores.get(at).and_then(|fold| fold.get(name)).map_or_else(String::new, number);
+        cells.extend(of_folds.iter().map(of_fold));
         let rate = log.epochs.last().map_or(0.0, |epoch| epoch.samples_per_s);
         cells.extend([duration(log.seconds()), thousands(format_args!("{rate:.0}")), thousands(results.parameters)]);
         let adapters: Vec<&str> = results.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
@@ -98,10 +104,14 @@ fn best_run(runs: &[LoadedRun]) -> Option<usize> {
     values.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
 }
 
-/// Mean and standard deviation of the scores of folds, where all runs are such.
+/// Scores on the rows that were held out, where all runs are folds.
+fn scores_of_folds(runs: &[LoadedRun]) -> Option<Vec<Values>> {
+    runs.iter().map(|run| Some(run.results.end.as_ref()?.fold.as_ref()?.values.clone())).collect()
+}
+
+/// Their mean and standard deviation.
 pub fn folds(runs: &[LoadedRun]) -> Option<String> {
-    let score = |run: &LoadedRun| Some(run.results.end.as_ref()?.fold.as_ref()?.values.clone());
-    Some(mean_of(&runs.iter().map(score).collect::<Option<Vec<_>>>()?))
+    Some(mean_of(&scores_of_folds(runs)?))
 }
 
 /// The comparison for a terminal.

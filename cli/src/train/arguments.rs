@@ -42,8 +42,8 @@ pub struct TrainArgs {
     /// Seed of initial weights, shuffling and dropout.
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// Train so many times, each time without another of so many parts of the training rows; show each model's score on the part
-    /// that it has not seen, their mean and standard deviation. Each class gives every part as many rows, to within one.
+    /// Cross-validation: cut the training rows into so many parts, train once without each, and show each model's score on the part
+    /// that it has not seen, with their mean and standard deviation. Each class is spread evenly over the parts.
     #[arg(long, value_name = "FOLDS", value_parser = at_least_one)]
     #[arg(conflicts_with_all = ["save", "overwrite", "json", "csv", "trace", "tensorboard", "save_every", "split_from"])]
     #[arg(conflicts_with_all = ["find_learning_rate", "find_batch"])]
