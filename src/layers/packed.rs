@@ -32,7 +32,7 @@ impl Weights {
     ///
     /// Each number of a product is the same sum in any of them, since sums go over the other axis.
     pub(super) fn parts(&self, axis: usize) -> Vec<Range<usize>> {
-        if self.are_packed() { self.summed_parts(axis) } else { vec![0..self.shape[axis]] }
+        if self.are_packed() { self.summed_parts(axis) } else { vec![0..self.shape[axis]; 1] }
     }
 
     /// Whether the weights are packed.
