@@ -141,7 +141,8 @@ fn a_frozen_table_passes_its_gradient_on_piece_by_piece() {
         let case = Case { positions: 40, words: 70_001, is_frozen: true, is_masked };
         // 2 pieces of 20 positions.
         assert_eq!(case.largest(), 20 * 70_001);
-        rigs().iter().for_each(|rig| case.check(rig));
+        let rigs = if is_masked { rigs() } else { vec!["cpu".to_owned()] };
+        rigs.iter().for_each(|rig| case.check(rig));
     }
 }
 

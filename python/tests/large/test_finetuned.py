@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from manyhands_ml.text import LanguageModel
 
 ROOT = Path(__file__).parents[3]
 TOKENS, ROWS, STEPS, RATE = 64, 4, 30, 2e-4
+#: Steps on software adapters, which take half a minute for one.
+SOFTWARE_STEPS = int(os.environ.get("MANYHANDS_STEPS", "10"))
 PRODUCTS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 pytestmark = pytest.mark.slow
@@ -108,9 +111,16 @@ def test_thirty_steps_have_the_losses_of_peft(file: Path, tmp_path: Path) -> Non
         model = LanguageModel.load(file)
         model.load_adapter(tmp_path / "adapter")
         rows = [{"text": text} for text in texts]
-        history = model.fit(rows, epochs=STEPS, batch_size=ROWS, learning_rate=RATE, length=TOKENS, **rig)
-        far = [abs(ours / theirs - 1) for ours, theirs in zip(history["loss"], expected, strict=True)]
+        steps = STEPS if name == "CPU" else SOFTWARE_STEPS
+
+        def is_enough(epoch: int, numbers: dict[str, float], last: int = steps - 1) -> bool:
+            return epoch >= last
+
+        settings: dict[str, Any] = {"epochs": STEPS, "batch_size": ROWS, "learning_rate": RATE, "length": TOKENS}
+        history = model.fit(rows, **settings, **rig, on_epoch=is_enough)
+        far = [abs(ours / theirs - 1) for ours, theirs in zip(history["loss"], expected)]
         print(name, f"{max(far[:10]):.1e} {max(far):.1e}", expected[0], expected[-1])
+        assert len(far) == steps
         assert max(far[:10]) < 1e-5 and max(far) < 1e-3, (name, far)
 
 
