@@ -65,6 +65,9 @@ pub struct FinetuneArgs {
     /// Place the model's layers on the adapters by measurement, so that none needs room for all, in place of a copy on each.
     #[arg(long, conflicts_with = "resume")]
     stages: bool,
+    /// Message or text that the model answers or continues after each epoch, for the terminal and the report.
+    #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
+    sample: Option<String>,
     /// Epochs of the run, counted from its start [default: 3].
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
@@ -211,12 +214,14 @@ fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examp
     let layers = args.layers.as_ref().map(|layers| format!("lora_layers = {layers:?}\n")).unwrap_or_default();
     let packed = args.packed.and_then(|packed| packed.to_possible_value());
     let packed = packed.map(|packed| format!("packed = \"{}\"\n", packed.get_name())).unwrap_or_default();
+    let sample = args.sample.as_ref().map(|text| format!("sample = {}\n", toml::Value::from(text.as_str())));
+    let sample = sample.unwrap_or_default();
     let recompute = if args.recompute { "recompute = true\n" } else { "" };
     let stages = if args.stages { "placement = \"auto\"\n" } else { "" };
     let validation = if examples.held_out.ids.is_empty() { "none" } else { "test" };
     Ok(format!(
         "[data]\ntype = \"safetensors\"\nfile = {}\n\n[model.language]\npath = {}\nlength = {}\nlora_rank = {}\nlora_alpha = {:?}\n\
-         lora_dropout = {:?}\n{layers}{packed}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
+         lora_dropout = {:?}\n{layers}{packed}{sample}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
          # As PyTorch's AdamW.\n[optimizer]\ntype = \"AdamW\"\nlearning_rate = {:?}\nweight_decay = 0.0\nepsilon = 1e-8\nouter_epsilon = true\n\n\
          [schedule]\ntype = \"CosineDecay\"\ndecay_steps = {}\nwarmup_steps = {warmup}\n\n\
          [training]\nepochs = {epochs}\nbatch_size = {}\nseed = {}\nclip_norm = 1.0\nvalidation = \"{validation}\"\nmetrics = [\"perplexity\"]\n{recompute}{stages}",

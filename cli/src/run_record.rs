@@ -12,7 +12,7 @@ use super::adapters::kind;
 use super::baseline::Baseline;
 use super::report::importance::importance;
 use super::report::judge::judge;
-use super::report::results::{AdapterFacts, End, Failure, FoldScore, How, Results};
+use super::report::results::{AdapterFacts, End, Failure, FoldScore, How, Results, Sample};
 use super::report::{best_of_log, write_page};
 use super::run_folder::RunFolder;
 
@@ -66,13 +66,14 @@ impl RunRecord {
             ..Results::begin()
         };
         let earlier = Results::read(&folder.results()).ok();
+        let samples = earlier.as_ref().filter(|_| facts.is_resumed).map_or_else(Vec::new, |it| it.samples.clone());
         // Where it was chosen by another number, or in the other direction, any other epoch is better.
         let monitored_after = match earlier.filter(|_| facts.is_resumed) {
             Some(earlier) if earlier.was_chosen_by(monitor) => earlier.monitored_after,
             Some(_) => trainer.progress().epoch,
             None => 0,
         };
-        let results = Results { monitored_after, ..results };
+        let results = Results { monitored_after, samples, ..results };
         results.write(&folder.results())?;
         let mut best = ModelCheckpoint::new(folder.best(), monitor.clone());
         if facts.is_resumed
@@ -82,6 +83,12 @@ impl RunRecord {
             best = best.initial_value_threshold(value);
         }
         Ok(Self { folder, results, best })
+    }
+
+    /// Keeps texts that the model wrote.
+    #[cfg(feature = "text")]
+    pub fn keep_samples(&mut self, samples: Vec<Sample>) {
+        self.results.samples.extend(samples);
     }
 
     /// The callback that keeps the best model.

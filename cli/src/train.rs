@@ -5,6 +5,8 @@ mod batch_size;
 mod files;
 mod folds;
 mod part_run;
+#[cfg(feature = "text")]
+mod samples;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +34,8 @@ use super::{adapters, summary};
 pub use arguments::TrainArgs;
 use files::Files;
 pub use part_run::PartRun;
+#[cfg(feature = "text")]
+use samples::Samples;
 
 /// An adapter's position, and the factor by which it is slowed down.
 pub fn parse_throttle(text: &str) -> Result<(usize, f64), String> {
@@ -150,12 +154,22 @@ fn train(
     arguments: &[String],
     terminal: &Terminal,
 ) -> Result<()> {
+    #[cfg(feature = "text")]
+    let mut samples = Samples::of(settings, terminal)?;
     let mut logs = Logs::open(&run, args, files)?;
     let mut record = begin_record(&run, args, files, as_run(settings, &args.changes(run.seed)), arguments)?;
     let n_adapters = run.trainer.open_adapters().len();
     let mut progress = ProgressDisplay::new(terminal, run.fit.epochs, n_adapters);
-    let history = fit(&mut run, &mut logs, record.as_mut().map(RunRecord::best), &mut progress);
+    #[cfg(feature = "text")]
+    let writing = samples.as_mut();
+    #[cfg(not(feature = "text"))]
+    let writing = None::<&mut ModelCheckpoint>;
+    let history = fit(&mut run, &mut logs, record.as_mut().map(RunRecord::best), &mut progress, writing);
     progress.finish();
+    #[cfg(feature = "text")]
+    if let (Some(record), Some(samples)) = (&mut record, samples) {
+        record.keep_samples(samples.written);
+    }
     if let (Err(error), Some(record)) = (&history, &mut record) {
         record.give_up(error);
         if let Some(folder) = files.folder.as_ref().filter(|_| files.is_numbered) {
@@ -499,6 +513,7 @@ fn fit(
     logs: &mut Logs,
     best: Option<&mut ModelCheckpoint>,
     progress: &mut ProgressDisplay<'_>,
+    writing: Option<&mut impl Callback>,
 ) -> Result<History> {
     let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
     // Early stopping comes first, so that its state in a checkpoint fits with any logs.
@@ -510,6 +525,7 @@ fn fit(
     callbacks.extend(logs.csv.iter_mut().map(|log| log as &mut dyn Callback));
     callbacks.extend(logs.tensorboard.iter_mut().map(|log| log as &mut dyn Callback));
     callbacks.extend(best.map(|best| best as &mut dyn Callback));
+    callbacks.extend(writing.map(|samples| samples as &mut dyn Callback));
     run.trainer.fit_with(run.train.clone(), &run.fit, &mut callbacks)
 }
 

@@ -51,7 +51,7 @@ fn a_run_gives_an_adapter_and_goes_on() {
     let (run, other) = (folder.path().join("run"), folder.path().join("other"));
     let line =
         format!("finetune {} chat.jsonl --batch-size 4 --learning-rate 0.01 --rank 2 --alpha 4", model("smollm"));
-    let (shown, warned) = outputs(&folder, &format!("{line} --run run --epochs 4"));
+    let (shown, warned) = outputs(&folder, &format!("{line} --run run --epochs 4 --sample red"));
     assert!(shown.contains("texts: 24 in all; 22 rows of ") && shown.contains("2 rows held out"), "{shown}");
     assert!(shown.contains("assistant⏎«") && shown.contains("<|im_end|>»"), "{shown}");
     assert!(shown.contains("on rows that were held out: perplexity "), "{shown}");
@@ -63,12 +63,21 @@ fn a_run_gives_an_adapter_and_goes_on() {
     assert_eq!((&config["r"], &config["lora_alpha"], &config["bias"]), (&json!(2), &json!(4.0), &json!("none")));
     // Seven products in each of two blocks, two matrices each.
     assert_eq!(adapter(&run).len(), 28);
-    assert!(run.join("report.html").is_file());
+    // The model answers after each epoch.
+    let samples = |run: &Path| -> Vec<String> {
+        let results: Value = serde_json::from_slice(&fs::read(run.join("results.json")).unwrap()).unwrap();
+        let samples = results["samples"].as_array().cloned().unwrap_or_default();
+        samples.iter().map(|sample| sample["text"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(samples(&run).len(), 4);
+    assert!((1..=4).all(|epoch| shown.contains(&format!("sample after epoch {epoch}: "))), "{shown}");
+    assert!(fs::read_to_string(run.join("report.html")).unwrap().contains("<h2>Samples</h2>"));
 
     // Half of the epochs, then the rest: the same bits.
-    succeed(&folder, &format!("{line} --run other --epochs 4"));
+    succeed(&folder, &format!("{line} --run other --epochs 4 --sample red"));
     assert_eq!(adapter(&run), adapter(&other));
     let page = succeed(&folder, "finetune --resume --run other --epochs 5");
+    assert!(samples(&other).len() == 5 && samples(&other)[..4] == samples(&run), "{:?}", samples(&other));
     assert!(page.contains("adapter in `other/adapter`"), "{page}");
     assert_eq!(losses(&other, "loss").len(), 5);
     assert_eq!(losses(&other, "loss")[..4], before);

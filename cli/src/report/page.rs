@@ -38,6 +38,7 @@ pub fn whole(title: &str, body: &str) -> String {
 pub fn of_run(run: &LoadedRun) -> String {
     let mut body = head(run);
     body.push_str(&curves(run));
+    body.push_str(&samples(run));
     if let Some(end) = &run.results.end {
         body.push_str(&match end.how {
             How::Interrupted => judged::at_the_end(),
@@ -121,6 +122,16 @@ fn head(run: &LoadedRun) -> String {
         );
     }
     html
+}
+
+/// Texts that a language model wrote after its epochs.
+fn samples(run: &LoadedRun) -> String {
+    if run.results.samples.is_empty() {
+        return String::new();
+    }
+    let lines = run.results.samples.iter().map(|sample| (vec![sample.epoch.to_string(), sample.text.clone()], false));
+    let header = [("epoch", true), ("text", false)];
+    format!("<h2>Samples</h2>\n{}", table("What the model wrote after each epoch", header, lines.collect()))
 }
 
 fn curves(run: &LoadedRun) -> String {

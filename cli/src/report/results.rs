@@ -57,6 +57,16 @@ pub struct Results {
     pub end: Option<End>,
     /// The error that ended it.
     pub failure: Option<Failure>,
+    /// Texts that a language model wrote after its epochs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Sample>,
+}
+
+/// A text that a language model wrote after an epoch, counted from 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    pub epoch: u64,
+    pub text: String,
 }
 
 /// The error that ended a run.

@@ -45,7 +45,7 @@ pub struct AnyLayer;
 pub enum PathOrTable {
     /// A model file to start from.
     Path(String),
-    Table(ModelTable),
+    Table(Box<ModelTable>),
 }
 
 /// An item of `metrics`: of the one output, or those of an output.

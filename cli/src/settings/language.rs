@@ -36,6 +36,8 @@ pub struct LanguageTable {
     pub lora_layers: Option<Vec<String>>,
     /// Keep the model's kernels and its table of tokens in so many bits. As 32-bit floats, if not given.
     pub packed: Option<PackedWeights>,
+    /// Message or text that the model answers or continues after each epoch, with the likeliest tokens, for the terminal and the report.
+    pub sample: Option<String>,
 }
 
 /// Bits of frozen weights in memory.
