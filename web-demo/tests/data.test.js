@@ -265,19 +265,22 @@ test("what the engine still sends of the data before is not shown", async () => 
   const { page, leave } = await open("late", {}, FILES);
   await train(page, 8);
   await page.locator("#pictures-says", { hasText: "of 360 right" }).waitFor();
-  await page.locator("#data").selectOption("fashion");
-  await page.waitForFunction(() => location.search.includes("data=fashion"));
-  // It is drawn at its own pace; nothing of the run before comes again.
-  await page.locator("#loss-is:empty").waitFor({ state: "attached" });
-  const seen = await page.evaluate(async () => {
+  // It watches before it is asked for: on a busy machine the adapters open before the next question.
+  const watched = page.evaluate(async () => {
     const texts = new Set();
     const ids = ["wrong", "pictures-says", "fact-accuracy", "loss-is"];
-    while (document.body.dataset.state !== "opening") {
-      for (const id of ids) texts.add(`${id}: ${document.getElementById(id)?.textContent}`);
+    const end = performance.now() + 60_000;
+    let is_other = false;
+    while (document.body.dataset.state !== "opening" && performance.now() < end) {
+      // It is drawn at its own pace; nothing of the run before comes again.
+      is_other ||= location.search.includes("data=fashion") && document.getElementById("loss-is")?.textContent === "";
+      for (const id of is_other ? ids : []) texts.add(`${id}: ${document.getElementById(id)?.textContent}`);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     return [...texts];
   });
+  await page.locator("#data").selectOption("fashion");
+  const seen = await watched;
   assert.ok(seen.length > 0 && seen.every((text) => !/undefined|NaN|right|\d/.test(text)), seen.join("\n"));
   await page.locator("#pictures-says", { hasText: "of 500 right" }).waitFor();
   await leave();
