@@ -2,8 +2,8 @@
 
 use super::linear::with_bias;
 use super::packed::Weights;
-use crate::kernels::{add, dense as kernel, whole};
-use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
+use crate::kernels::{dense as kernel, whole};
+use crate::plan::{Length, Recorder, View, Word, length_word};
 
 /// Order in which weights are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,21 +62,24 @@ impl LogitProduct {
     pub(super) fn forward(&self, rec: &mut Recorder<'_>, x: View, weights: Weights, logits: View) {
         let axis = if self.stored == Stored::Rows { 0 } else { 1 };
         for words in weights.parts(axis) {
+            let b_stride = if self.stored == Stored::Rows { self.dim } else { words.len() };
             let params = kernel::Record {
+                b_stride: whole(b_stride),
                 y_offset: whole(self.first + words.start),
                 y_stride: whole(self.vocabulary),
                 ..self.params([self.rows(), whole(words.len()), whole(self.dim)])
             };
             let floats = weights.floats(rec, axis, &words);
-            match self.stored {
-                Stored::Rows => {
-                    let params = kernel::Record { b_stride: params.k, ..params };
-                    rec.dispatch(&kernel::BACKWARD_INPUT, params, [x, floats], [logits], params.grid());
-                }
-                Stored::Columns => {
-                    with_bias(rec, &kernel::FORWARD, params, [x, floats], None, logits, params.grid());
-                }
-            }
+            Self::multiply(rec, self.stored == Stored::Rows, params, [x, floats], logits);
+        }
+    }
+
+    /// Records a product with weights `[k, n]`, or with `[n, k]`, which are turned.
+    fn multiply(rec: &mut Recorder<'_>, is_turned: bool, params: kernel::Record, factors: [View; 2], y: View) {
+        if is_turned {
+            rec.dispatch(&kernel::BACKWARD_INPUT, params, factors, [y], params.grid());
+        } else {
+            with_bias(rec, &kernel::FORWARD, params, factors, None, y, params.grid());
         }
     }
 
@@ -99,17 +102,9 @@ impl LogitProduct {
             };
             let floats = weights.floats(rec, axis, &words);
             let part = if idx == 0 { dx } else { rec.scratch("part", dx.len) };
-            match self.stored {
-                Stored::Rows => {
-                    with_bias(rec, &kernel::FORWARD, params, [d_logits, floats], None, part, params.grid());
-                }
-                Stored::Columns => {
-                    rec.dispatch(&kernel::BACKWARD_INPUT, params, [d_logits, floats], [part], params.grid());
-                }
-            }
+            Self::multiply(rec, self.stored == Stored::Columns, params, [d_logits, floats], part);
             if idx > 0 {
-                let len = length_word(dx.len);
-                rec.dispatch(&add::ACCUMULATE, add::Record { len }, [part], [dx], Grid::Elements(len));
+                rec.accumulate(part, dx);
             }
         }
     }

@@ -172,7 +172,7 @@ fn sum(rec: &mut Recorder<'_>) {
     rec.dispatch(&add::FORWARD, add::Record { len }, [a, b], [y], Grid::Elements(len));
     for i in 2..rec.n_inputs() {
         let x = rec.input(i);
-        rec.dispatch(&add::ACCUMULATE, add::Record { len }, [x], [y], Grid::Elements(len));
+        rec.accumulate(x, y);
     }
 }
 

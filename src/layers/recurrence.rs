@@ -6,7 +6,7 @@ mod states;
 use super::gradient_sums::{ROWS_HINT, sum_columns, sum_parts};
 use super::{Activation, Built, Initializer, Parameter, Problem};
 use crate::kernels::activation_functions::{self as functions, Function};
-use crate::kernels::{Kernel, add, dense, dropout, recurrent as kernel, recurrent_scan as scan, whole};
+use crate::kernels::{Kernel, dense, dropout, recurrent as kernel, recurrent_scan as scan, whole};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
 use crate::shape::{Shape, elements};
 
@@ -236,8 +236,7 @@ impl DroppedNumbers {
             record(rec, group, before);
             self.gate(group).record(rec, before, if group == 0 { to } else { more });
             if group > 0 {
-                let len = length_word(Length::per_row(self.row_len));
-                rec.dispatch(&add::ACCUMULATE, add::Record { len }, [more], [to], Grid::Elements(len));
+                rec.accumulate(more, to);
             }
         }
     }

@@ -453,8 +453,8 @@ impl<'a> Recorder<'a> {
         self.plan.moving.push(moving);
     }
 
-    /// `to += from`.
-    fn accumulate(&mut self, from: View, to: View) {
+    /// Records `to += from`, of values of one length.
+    pub fn accumulate(&mut self, from: View, to: View) {
         let len = length_word(from.len);
         self.dispatch(&kernels::add::ACCUMULATE, kernels::add::Record { len }, [from], [to], Grid::Elements(len));
     }

@@ -3,8 +3,8 @@
 use super::super::remap::copy;
 use super::{Recurrence, RecurrentOutput};
 use crate::kernels::remap::Axis;
-use crate::kernels::{add, concatenate, whole};
-use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
+use crate::kernels::{concatenate, whole};
+use crate::plan::{Recorder, View, Word};
 
 impl Recurrence {
     /// Puts what it begins with where the steps look for it: the state, and the first step's place of state and cell.
@@ -58,8 +58,7 @@ impl Recurrence {
         let all = [Axis::full(self.units, 1)];
         if let Some(dh) = rec.input_gradient(1) {
             copy(rec, &all, (0, self.units), carried_h, dh);
-            let len = length_word(Length::per_row(self.units));
-            rec.dispatch(&add::ACCUMULATE, add::Record { len }, [d_part], [dh], Grid::Elements(len));
+            rec.accumulate(d_part, dh);
         }
         if self.cell.states() == 2
             && let Some(dc) = rec.input_gradient(2)
