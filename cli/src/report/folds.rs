@@ -2,6 +2,7 @@
 
 use manyhands::logs::Values;
 
+use super::spread::mean_and_deviation;
 use super::text::number;
 
 /// `loss 0.1234, accuracy 0.95`.
@@ -14,19 +15,10 @@ pub fn mean_of(folds: &[Values]) -> String {
     let Some(first) = folds.first() else { return "no fold has a score".into() };
     let told = first.iter().map(|(name, _)| {
         let values: Vec<f64> = folds.iter().filter_map(|fold| fold.get(name)).collect();
-        let (mean, deviation) = mean_and_deviation(&values);
+        let (mean, deviation) = mean_and_deviation(&values, 1);
         format!("{name} {} ± {}", number(mean), number(deviation))
     });
     format!("mean of {} folds ± standard deviation: {}", folds.len(), told.collect::<Vec<_>>().join(", "))
-}
-
-/// Mean, and standard deviation of a sample: divided by one less than the number of values.
-#[allow(clippy::cast_precision_loss, reason = "few folds")]
-fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / (count - 1.0).max(1.0)).sqrt())
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use super::spread::mean_and_deviation;
+
 /// Times that each column is shuffled; scikit-learn's default.
 const REPEATS: u64 = 5;
 /// Rows that are evaluated for it, over all columns and repetitions. Of more rows, evenly spaced ones are taken.
@@ -77,7 +79,7 @@ pub fn importance(
             let shuffled = Shuffled::new(&rows, &whole, place.clone(), &mut random);
             drops.push(mode.sign() * (score(Arc::new(shuffled))? - unshuffled));
         }
-        let (mean, deviation) = mean_and_deviation(&drops);
+        let (mean, deviation) = mean_and_deviation(&drops, 0);
         found.push(ColumnImportance { name, mean, deviation });
     }
     if !found.iter().all(|column| column.mean.is_finite()) {
@@ -111,14 +113,6 @@ fn columns(schema: &Schema, shapes: &[Shape]) -> Vec<(String, Place)> {
         }
     }
     all
-}
-
-/// Mean and standard deviation, that of all values, as of NumPy.
-#[allow(clippy::cast_precision_loss, reason = "few repetitions")]
-fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    (mean, (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt())
 }
 
 /// Rows of which one column has the values of other rows.

@@ -11,6 +11,7 @@ pub mod markup;
 pub mod page;
 pub mod results;
 mod sample;
+mod spread;
 pub mod text;
 mod tokens;
 
