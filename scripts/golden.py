@@ -170,14 +170,18 @@ class Attending(layers.Layer):
 class DotProductAttention(layers.Layer):
     """The function of Keras, which heads of keys are repeated for."""
 
-    def __init__(self, use_causal_mask=False):
+    def __init__(self, use_causal_mask=False, documents=False):
         super().__init__()
-        self.causal = use_causal_mask
+        self.causal, self.documents = use_causal_mask, documents
 
     def call(self, inputs):
         query, key, value, *masks = inputs
         key, value = (keras.ops.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
-        mask = keras.ops.broadcast_to(masks[0][:, None, None, :] > 0.5, (len(query), 1, query.shape[1], key.shape[1])) if masks else None
+        mask = masks[0][:, None, None, :] > 0.5 if masks else None
+        if self.documents:
+            mask = masks[0][:, None, None, :] == masks[0][:, None, :, None]
+        if masks:
+            mask = keras.ops.broadcast_to(mask, (len(query), 1, query.shape[1], key.shape[1]))
         return keras.ops.dot_product_attention(query, key, value, mask=mask, is_causal=self.causal, flash_attention=False)
 
 
@@ -756,8 +760,9 @@ def attention_file():
         ("_causal_grouped", [(2, 5, 6, 2), (2, 5, 2, 2), (2, 5, 2, 2)], [], True),
         ("_keys_masked", [(3, 4, 2, 3), (3, 3, 1, 3), (3, 3, 1, 3)], [keys], False),
         ("_long", [(1, 70, 2, 8), (1, 70, 1, 8), (1, 70, 1, 8)], [], True),
+        ("_documents", [(1, 6, 2, 2), (1, 6, 1, 2), (1, 6, 1, 2)], [[[1, 1, 1, 2, 2, 0]]], True),
     ):
-        config = {"use_causal_mask": causal}
+        config = {"use_causal_mask": causal} | ({"documents": True} if name == "_documents" else {})
         layer_case(file, f"dot_product_attention{name}", DotProductAttention(**config), [*shapes, *map(np.array, masks)], config)
     for shape, length in (((2, 5, 4), 5), ((3, 4, 7), 9), ((2, 1, 3), 1)):
         name = f"position_embedding_{shape[1]}_of_{length}"

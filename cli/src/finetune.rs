@@ -8,7 +8,7 @@ use manyhands::processes::Group;
 use manyhands::{Error, ErrorKind, Existing, Model, Result};
 use manyhands_engine::shown::{shown, thousands};
 use manyhands_text::adapter::{Adapter, write_adapter};
-use manyhands_text::examples::{NOT_LEARNED, Rows};
+use manyhands_text::examples::{NOT_LEARNED, RowRules, Rows};
 use manyhands_text::rows::Reader;
 use manyhands_text::training::Steps;
 use manyhands_text::{ChatTemplate, Examples, ModelFiles, Tokenizer};
@@ -44,6 +44,9 @@ pub struct FinetuneArgs {
     /// Most tokens of a row: longer texts are left out.
     #[arg(long, default_value_t = 512, value_parser = at_least_one)]
     length: usize,
+    /// Put several short texts in a row, where each sees itself alone: less padding (`packing` in TRL). A row then counts as one of a batch.
+    #[arg(long, conflicts_with = "resume")]
+    join_texts: bool,
     /// Rank of the trained factors.
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     rank: usize,
@@ -118,7 +121,8 @@ fn begin(
     let template = ChatTemplate::of(&files, &tokenizer)?;
     let reader = Reader { tokenizer: &tokenizer, template: template.as_ref() };
     let most = args.length.min(files.architecture().positions);
-    let examples = Examples::read(&reader, texts, most, args.validation, args.seed)?;
+    let (are_joined, held_out, seed) = (args.join_texts, args.validation, args.seed);
+    let examples = Examples::read(&reader, texts, &RowRules { most, are_joined, held_out, seed })?;
     if !terminal.is_quiet() {
         tell(&examples, &tokenizer, terminal)?;
     }
@@ -216,11 +220,12 @@ fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examp
     let packed = packed.map(|packed| format!("packed = \"{}\"\n", packed.get_name())).unwrap_or_default();
     let sample = args.sample.as_ref().map(|text| format!("sample = {}\n", toml::Value::from(text.as_str())));
     let sample = sample.unwrap_or_default();
+    let joined = if args.join_texts { "join_texts = true\n" } else { "" };
     let recompute = if args.recompute { "recompute = true\n" } else { "" };
     let stages = if args.stages { "placement = \"auto\"\n" } else { "" };
     let validation = if examples.held_out.ids.is_empty() { "none" } else { "test" };
     Ok(format!(
-        "[data]\ntype = \"safetensors\"\nfile = {}\n\n[model.language]\npath = {}\nlength = {}\nlora_rank = {}\nlora_alpha = {:?}\n\
+        "[data]\ntype = \"safetensors\"\nfile = {}\n\n[model.language]\npath = {}\nlength = {}\n{joined}lora_rank = {}\nlora_alpha = {:?}\n\
          lora_dropout = {:?}\n{layers}{packed}{sample}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
          # As PyTorch's AdamW.\n[optimizer]\ntype = \"AdamW\"\nlearning_rate = {:?}\nweight_decay = 0.0\nepsilon = 1e-8\nouter_epsilon = true\n\n\
          [schedule]\ntype = \"CosineDecay\"\ndecay_steps = {}\nwarmup_steps = {warmup}\n\n\

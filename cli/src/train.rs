@@ -99,6 +99,9 @@ pub fn run_settings(
     }
     if group.is_first() {
         files.check(args, &settings)?;
+        if args.resume.is_some() && files.resumed.is_none() {
+            terminal.note(format_args!("note: the earlier run ended before its first checkpoint, so it begins again"));
+        }
         match files.check_existing() {
             Ok(()) if args.dry_run => {}
             Ok(()) => files.written().iter().try_for_each(|file| make_folder_of(file))?,

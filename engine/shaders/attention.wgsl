@@ -5,7 +5,8 @@
 //     d_v[j]  = sum over i of f p dy[i];  ds[i, j] = scale p (f dy[i] · v[j] - dy[i] · y[i])
 //     d_q[i]  = sum over j of ds k[j];  d_k[j] = sum over i of ds q[i]
 //
-// Where no key is seen from i, p is 0, or, if UNIFORM, 1 / keys for all keys; lse is EMPTY there.
+// Where no key is seen from i, p is 0, or, if UNIFORM, 1 / keys for all keys; lse is EMPTY there. If DOCUMENTS, key_mask has the number of
+// each position's document, and a query sees the keys of its own alone.
 //
 // Source    Vaswani et al. 2017, arXiv:1706.03762; Dao 2023, arXiv:2307.08691, for the order of the sums. u is lib/random's
 //           number of (seed, step, node, row of the whole batch, (head queries + i) keys + j).
@@ -61,6 +62,8 @@ override CAUSAL: u32 = 0u;
 // 0 leaves a mask unread: any buffer may be bound there.
 override QUERY_MASKED: u32 = 0u;
 override KEY_MASKED: u32 = 0u;
+// Has key_mask numbers of documents? There are as many queries as keys, then.
+override DOCUMENTS: u32 = 0u;
 // Is a query that sees no key given the mean of all values? Else 0.
 override UNIFORM: u32 = 0u;
 override DROPS: u32 = 0u;
@@ -99,10 +102,15 @@ fn keys_at(place: Place, j: vec4<u32>) -> vec4<u32> {
     return (place.row * params.keys + min(j, vec4<u32>(params.keys - 1u))) * params.key_heads + place.key_head;
 }
 
-// Of four keys, those that the mask counts; for those behind the end, what holds for the last.
-fn counted_keys(row: u32, j: vec4<u32>) -> vec4<bool> {
+// What the mask has of four positions; of those behind the end, what it has of the last.
+fn mask_at(row: u32, j: vec4<u32>) -> vec4<f32> {
     let at = row * params.keys + min(j, vec4<u32>(params.keys - 1u));
-    return vec4<f32>(key_mask[at.x], key_mask[at.y], key_mask[at.z], key_mask[at.w]) >= vec4<f32>(0.5);
+    return vec4<f32>(key_mask[at.x], key_mask[at.y], key_mask[at.z], key_mask[at.w]);
+}
+
+// Of four keys, those that the mask counts.
+fn counted_keys(row: u32, j: vec4<u32>) -> vec4<bool> {
+    return mask_at(row, j) >= vec4<f32>(0.5);
 }
 
 // Of four keys, those that are there and count.
@@ -114,9 +122,13 @@ fn known_keys(row: u32, j: vec4<u32>) -> vec4<bool> {
     return are_there & counted_keys(row, j);
 }
 
-// Whether keys are not behind queries, where that is asked for.
-fn are_before(i: vec4<u32>, j: vec4<u32>) -> vec4<bool> {
-    return (j <= i) | vec4<bool>(CAUSAL == 0u);
+// Whether queries may see keys: those that are not behind them, and in their document, where that is asked for.
+fn may_see(row: u32, i: vec4<u32>, j: vec4<u32>) -> vec4<bool> {
+    let are_before = (j <= i) | vec4<bool>(CAUSAL == 0u);
+    if DOCUMENTS == 0u {
+        return are_before;
+    }
+    return are_before & (mask_at(row, i) == mask_at(row, j));
 }
 
 // Of four queries, those that are there and count.

@@ -103,6 +103,7 @@ class LanguageModel:
         memory: str | None = None,
         micro_batches: int = 1,
         recompute: bool = False,
+        join_texts: bool = False,
         on_epoch: Callable[[int, dict[str, float]], bool | None] | None = None,
     ) -> dict[str, list[float]]:
         """Trains the adapter, or goes on with the one that is there; gives loss and perplexity of each epoch.
@@ -126,6 +127,8 @@ class LanguageModel:
             micro_batches: See `make_parallel`.
             recompute: Whether values within the model are computed again for backward, in place of waiting for it: less memory, more
                 time, and the same adapter. What transformers calls `gradient_checkpointing`.
+            join_texts: Whether several short texts share a row, in which each sees itself alone: less padding. A row then counts as one
+                of a batch. What TRL calls `packing`.
             on_epoch: Called after each epoch with its number, from 0, and its numbers. Training ends where it gives True.
 
         Raises:
@@ -145,6 +148,7 @@ class LanguageModel:
             "validation": validation,
             "seed": seed,
             "recompute": recompute,
+            "join_texts": join_texts,
         }
         rig = Rig.of(adapters, split, memory, "replicas", micro_batches)
 

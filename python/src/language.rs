@@ -9,6 +9,7 @@ use manyhands::layers::Lora;
 use manyhands::logs::StepLog;
 use manyhands::{Error, Fit, Result};
 use manyhands_text::adapter::{Adapter, write_adapter, write_merged};
+use manyhands_text::examples::RowRules;
 use manyhands_text::generate::{self, Cached, Generation, Sampling};
 use manyhands_text::network::{self, Factors, Output};
 use manyhands_text::packing::LeftOut;
@@ -44,6 +45,7 @@ struct FitSettings {
     validation: f64,
     seed: u64,
     recompute: bool,
+    join_texts: bool,
 }
 
 /// Settings of a text, in Python's form.
@@ -133,7 +135,7 @@ impl LanguageModel {
         adapters: &str,
     ) -> PyResult<f64> {
         detached(py, || {
-            let examples = self.examples(&texts, length, (0.0, 0))?;
+            let examples = self.examples(&texts, RowRules { most: length, ..RowRules::default() })?;
             let mut model = network::build(&self.files, examples.length, Output::Logits)?;
             if let Some(adapter) = &self.lock().adapter {
                 adapter.merge(&mut model)?;
@@ -223,29 +225,39 @@ impl LanguageModel {
         Factors { lora, parts: layers.clone(), setting: "`layers` of `lora`" }
     }
 
-    /// Rows of tokens, of which a part is held out by a seed.
-    fn examples(&self, texts: &Texts, length: usize, held_out: (f64, u64)) -> Result<Examples> {
+    /// Rows of tokens.
+    fn examples(&self, texts: &Texts, mut rules: RowRules) -> Result<Examples> {
         let reader = Reader { tokenizer: &self.tokenizer, template: self.template.as_ref() };
-        let most = length.min(self.files.architecture().positions);
+        rules.most = rules.most.min(self.files.architecture().positions);
         let examples = match texts {
-            Texts::Path(path) => Examples::read(&reader, path, most, held_out.0, held_out.1)?,
-            Texts::Rows(rows) => Examples::of("`rows`", &self.tokenizer, &reader.parse(rows)?, most, held_out)?,
+            Texts::Path(path) => Examples::read(&reader, path, &rules)?,
+            Texts::Rows(rows) => Examples::of("`rows`", &self.tokenizer, &reader.parse(rows)?, &rules)?,
         };
         let LeftOut { count, longest, .. } = examples.left_out;
         if count > 0 {
             ::log::warn!(target: "manyhands",
-                "{count} texts are left out, since they are longer than {most} tokens: the longest has {longest}"
+                "{count} texts are left out, since they are longer than {} tokens: the longest has {longest}", rules.most
             );
         }
         Ok(examples)
     }
 
     fn train(&self, texts: &Texts, settings: &FitSettings, rig: Rig, epochs: &mut Epochs) -> Result<()> {
-        let FitSettings { epochs: n_epochs, batch_size, learning_rate, length, validation, seed, recompute } =
-            *settings;
-        let examples = self.examples(texts, length, (validation, seed))?;
+        let FitSettings {
+            epochs: n_epochs,
+            batch_size,
+            learning_rate,
+            length,
+            validation,
+            seed,
+            recompute,
+            join_texts,
+        } = *settings;
+        let rules = RowRules { most: length, are_joined: join_texts, held_out: validation, seed };
+        let examples = self.examples(texts, rules)?;
         let mut state = self.lock();
-        let mut model = network::build(&self.files, examples.length, Output::Logits)?;
+        let output = if join_texts { Output::LogitsByDocument } else { Output::Logits };
+        let mut model = network::build(&self.files, examples.length, output)?;
         let factors = self.factors();
         let lora = match &state.adapter {
             Some(adapter) => {

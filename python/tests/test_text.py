@@ -80,6 +80,13 @@ def test_a_model_learns_on_any_adapters(rig: str) -> None:
     assert losses(rig) == pytest.approx(expected, rel=1e-5)
 
 
+def test_texts_that_share_rows_train_as_those_that_do_not() -> None:
+    # One step in each of three epochs, on all texts: their rows make no difference.
+    settings: dict[str, Any] = {"adapters": "cpu", "epochs": 3, "batch_size": len(CHAT), "learning_rate": 0.01}
+    alone, joined = (opened().fit(CHAT, join_texts=is_joined, **settings)["loss"] for is_joined in (False, True))
+    assert joined == pytest.approx(alone, rel=1e-5)
+
+
 def test_training_goes_on() -> None:
     model = opened()
     before = model.perplexity(CHAT, adapters="cpu")

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `x`, bytes of three axes or more | images: 0–255 as 0–1; `[rows, height, width]` gets one channel |
 //! | `x`, other numbers | the input, unchanged |
+//! | `x_2`, `x_3` and so on | further inputs |
 //! | `y`, whole numbers, `[rows]` or `[rows, 1]` | labels, `[batch]` |
 //! | `y`, other numbers | targets, unchanged; `[rows]` as `[batch, 1]` |
 //!
@@ -288,12 +289,12 @@ pub(super) trait ArrayFile {
         let who = format!("`{}`", shown(self.path()));
         let [x_train, y_train, x_test, y_test] = names;
         let (x, y) = (self.needed(x_train, &["x_train", "x"])?, self.needed(y_train, &["y_train", "y"])?);
-        let train = dataset(&who, self.read(x)?, Some(self.read(y)?))?;
+        let train = self.rows(&who, x, Some(y))?;
         let test = match (x_test.or_else(|| self.first(&["x_test"])), y_test.or_else(|| self.first(&["y_test"]))) {
             (None, None) => None,
             (x, y) => {
                 let (x, y) = (self.needed(x, &["x_test"])?, self.needed(y, &["y_test"])?);
-                Some(dataset(&who, self.read(x)?, Some(self.read(y)?))?)
+                Some(self.rows(&who, x, Some(y))?)
             }
         };
         DataPair::new(train, test)
@@ -303,7 +304,15 @@ pub(super) trait ArrayFile {
     fn inputs(&self) -> Result<Arc<dyn Dataset>> {
         let name = self.first(&["x", "x_test"]).map(String::from).or_else(|| self.only());
         let name = name.ok_or_else(|| self.lacks("an array `x` or `x_test`, or a single one"))?;
-        dataset(&format!("`{}`", shown(self.path())), self.read(&name)?, None)
+        self.rows(&format!("`{}`", shown(self.path())), &name, None)
+    }
+
+    /// Rows of an input and perhaps a target, with the inputs after the first: `x_2` and `x_3` of `x`.
+    fn rows(&self, who: &str, x: &str, y: Option<&str>) -> Result<Arc<dyn Dataset>> {
+        let y = y.map(|y| self.read(y)).transpose()?;
+        let further = (2..).map(|number| format!("{x}_{number}")).take_while(|name| self.names().contains(name));
+        let further = further.map(|name| self.read(&name)).collect::<Result<Vec<NumpyArray>>>()?;
+        dataset(who, self.read(x)?, further, y)
     }
 
     /// The first of these names that the file has.
@@ -415,7 +424,7 @@ impl ArrayFile for Npz<'_> {
 ///
 /// When a file is no array of numbers, not whole, or the numbers of rows differ.
 pub fn open_pair(x: &Path, y: &Path) -> Result<Arc<dyn Dataset>> {
-    dataset(&format!("`{}`", shown(y)), read_npy(x)?, Some(read_npy(y)?))
+    dataset(&format!("`{}`", shown(y)), read_npy(x)?, Vec::new(), Some(read_npy(y)?))
 }
 
 /// Rows to train on and, where the file has them, to test with. `names` are those of the arrays `x_train`, `y_train`, `x_test`
@@ -434,74 +443,48 @@ pub fn open_npz(path: &Path, names: [Option<&str>; 4]) -> Result<DataPair> {
 ///
 /// When the file is no array of numbers, or is not whole.
 pub fn open_inputs(path: &Path) -> Result<Arc<dyn Dataset>> {
-    if is_npz(path) { Npz::open(path)?.inputs() } else { dataset(&format!("`{}`", shown(path)), read_npy(path)?, None) }
+    if is_npz(path) {
+        Npz::open(path)?.inputs()
+    } else {
+        dataset(&format!("`{}`", shown(path)), read_npy(path)?, Vec::new(), None)
+    }
 }
 
-/// Rows of arrays; `who` names them in errors.
-fn dataset(who: &str, x: NumpyArray, y: Option<NumpyArray>) -> Result<Arc<dyn Dataset>> {
+/// Rows of arrays, the first input and those after it; `who` names them in errors.
+fn dataset(who: &str, x: NumpyArray, further: Vec<NumpyArray>, y: Option<NumpyArray>) -> Result<Arc<dyn Dataset>> {
     let schema = Schema { format: Format::Numpy, ..Schema::default() };
-    let notes: Vec<String> =
-        [Some(&x), y.as_ref()].into_iter().flatten().filter_map(|array| array.note.clone()).collect();
-    let is_images = x.shape.len() >= 3;
-    let (rows, mut axes) = match x.shape.split_first() {
-        Some((rows, axes)) => (*rows, axes.to_vec()),
-        None => {
-            return Err(Error::data(
-                who,
-                "needs rows, but is a single number",
-                "the first axis of an array is the row",
-            ));
-        }
+    let arrays = [&x].into_iter().chain(&further).chain(&y);
+    let notes: Vec<String> = arrays.filter_map(|array| array.note.clone()).collect();
+    let Some(rows) = x.shape.first().copied() else {
+        return Err(Error::data(who, "needs rows, but is a single number", "the first axis of an array is the row"));
     };
     let y = y.map(|y| y.target(who, rows)).transpose()?;
-    match (x.values, &y) {
-        (ArrayValues::Bytes(pixels), y) if is_images => {
-            if axes.len() == 2 {
-                axes.push(1);
-            }
-            let labels = y.as_ref().map(|(shape, values)| bytes_of(shape, values));
-            match labels {
-                None => {
-                    Ok(Arc::new(ByteImages::without_labels(Shape::new(axes), pixels, u8::MAX)?.with_schema(schema)))
-                }
-                Some(Some(labels)) => {
-                    Ok(Arc::new(ByteImages::new(Shape::new(axes), pixels, labels, u8::MAX)?.with_schema(schema)))
-                }
-                Some(None) => {
-                    let values = pixels.into_iter().map(|byte| f32::from(byte) / 255.0).collect();
-                    Ok(Arc::new(in_memory(who, (rows, axes), values, y.as_ref(), schema)?.with_notes(notes)))
-                }
-            }
-        }
-        (values, y) => {
-            if axes.is_empty() {
-                axes.push(1);
-            }
-            Ok(Arc::new(in_memory(who, (rows, axes), values.numbers(), y.as_ref(), schema)?.with_notes(notes)))
-        }
+    // Labels of pictures; nothing for other targets.
+    let labels = y.as_ref().map(|(shape, values)| bytes_of(shape, values));
+    if x.is_pictures() && further.is_empty() && labels != Some(None) {
+        let (shape, pixels) = (Shape::new(x.axes()), x.values.bytes());
+        let pictures = match labels.flatten() {
+            Some(labels) => ByteImages::new(shape, pixels, labels, u8::MAX)?,
+            None => ByteImages::without_labels(shape, pixels, u8::MAX)?,
+        };
+        return Ok(Arc::new(pictures.with_schema(schema)));
     }
+    let mut data = InMemory::without_targets(x.input(who)?)?;
+    for array in further {
+        data = data.with_input(array.input(who)?)?;
+    }
+    if let Some((axes, values)) = y {
+        data = data.with_target(shaped(who, [&[rows], axes.as_slice()].concat(), values)?)?;
+    }
+    Ok(Arc::new(data.with_schema(schema).with_notes(notes)))
 }
 
 /// Shape of a row of a target, without the rows, and all values.
 type TargetArray = (Vec<usize>, Vec<f32>);
 
-fn in_memory(
-    who: &str,
-    (rows, axes): (usize, Vec<usize>),
-    values: Vec<f32>,
-    target: Option<&TargetArray>,
-    schema: Schema,
-) -> Result<InMemory> {
-    let array = |axes: &[usize], values: Vec<f32>| {
-        let shape: Vec<usize> = [rows].iter().chain(axes).copied().collect();
-        ArrayD::from_shape_vec(shape, values)
-            .map_err(|error| Error::data(who, format!("can't become an array: {error}"), "please report this"))
-    };
-    let mut data = InMemory::without_targets(array(&axes, values)?)?;
-    if let Some((axes, values)) = target {
-        data = data.with_target(array(axes, values.clone())?)?;
-    }
-    Ok(data.with_schema(schema))
+fn shaped(who: &str, shape: Vec<usize>, values: Vec<f32>) -> Result<ArrayD<f32>> {
+    ArrayD::from_shape_vec(shape, values)
+        .map_err(|error| Error::data(who, format!("can't become an array: {error}"), "please report this"))
 }
 
 /// Labels that are bytes.
@@ -512,6 +495,11 @@ fn bytes_of(shape: &[usize], values: &[f32]) -> Option<Vec<u8>> {
 }
 
 impl ArrayValues {
+    /// The bytes; nothing of other numbers.
+    fn bytes(self) -> Vec<u8> {
+        if let Self::Bytes(bytes) = self { bytes } else { Vec::new() }
+    }
+
     fn numbers(self) -> Vec<f32> {
         match self {
             Self::Bytes(bytes) => bytes.into_iter().map(f32::from).collect(),
@@ -526,6 +514,31 @@ impl NumpyArray {
         let note = place.coarse(&head.coarse_columns(&bytes));
         let values = head.values(bytes);
         Self { shape: head.shape, values, note }
+    }
+
+    /// Whether these are bytes of three axes or more.
+    fn is_pictures(&self) -> bool {
+        self.shape.len() >= 3 && matches!(self.values, ArrayValues::Bytes(_))
+    }
+
+    /// Shape of an input's row: of pictures with their channels.
+    fn axes(&self) -> Vec<usize> {
+        match &self.shape[1.min(self.shape.len())..] {
+            [] => vec![1],
+            [height, width] if self.is_pictures() => vec![*height, *width, 1],
+            axes => axes.to_vec(),
+        }
+    }
+
+    /// The array as an input, bytes of pictures from 0 to 1.
+    fn input(self, who: &str) -> Result<ArrayD<f32>> {
+        let rows = self.shape.first().copied().unwrap_or(1);
+        let (shape, is_pictures) = ([&[rows], self.axes().as_slice()].concat(), self.is_pictures());
+        let mut values = self.values.numbers();
+        if is_pictures {
+            values.iter_mut().for_each(|value| *value /= 255.0);
+        }
+        shaped(who, shape, values)
     }
 
     fn target(self, who: &str, rows: usize) -> Result<TargetArray> {

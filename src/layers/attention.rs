@@ -110,6 +110,7 @@ impl Attention {
             value_dim: self.value_dim,
             query_mask,
             key_mask,
+            documents: None,
             dropout: self.dropout,
             is_causal: self.is_causal,
         };

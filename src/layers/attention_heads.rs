@@ -30,6 +30,8 @@ pub(super) struct AttentionHeads {
     pub query_mask: Option<usize>,
     /// The layer's input that masks keys.
     pub key_mask: Option<usize>,
+    /// The layer's input with the number of each position's document, in place of a mask of keys.
+    pub documents: Option<usize>,
     /// Part of the probabilities that is dropped in training.
     pub dropout: f32,
     /// Whether a query sees only keys up to its own position.
@@ -97,6 +99,7 @@ impl AttentionHeads {
             ("CAUSAL", self.is_causal),
             ("QUERY_MASKED", self.query_mask.is_some()),
             ("KEY_MASKED", self.key_mask.is_some()),
+            ("DOCUMENTS", self.documents.is_some()),
             // Keras' own softmax, which it takes where probabilities are dropped, gives 0.
             ("UNIFORM", self.dropout == 0.0 && self.query_mask.or(self.key_mask).is_some()),
             ("DROPS", is_training && self.dropout > 0.0),
@@ -112,7 +115,7 @@ impl AttentionHeads {
         rec.keep("log_sums", lse);
         // What is not read may be any buffer that is not written.
         let mask = |rec: &Recorder<'_>, mask: Option<usize>| mask.map_or(q, |mask| rec.input(mask));
-        let inputs = [q, k, v, mask(rec, self.key_mask), mask(rec, self.query_mask)];
+        let inputs = [q, k, v, mask(rec, self.key_mask.or(self.documents)), mask(rec, self.query_mask)];
         let grid = self.params(rec).forward_grid();
         self.dispatch(rec, &kernel::FORWARD, &inputs, (&[y, lse], grid));
     }
@@ -124,7 +127,7 @@ impl AttentionHeads {
         let statistics = rec.scratch("statistics", Length::per_row(2 * self.queries * self.heads));
         let grid = Grid::Elements(length_word(lse.len));
         self.dispatch(rec, &kernel::BACKWARD_SUMS, &[y, dy, lse], (&[statistics], grid));
-        let mask = self.key_mask.map_or(q, |mask| rec.input(mask));
+        let mask = self.key_mask.or(self.documents).map_or(q, |mask| rec.input(mask));
         let inputs = [q, k, v, mask, dy, statistics];
         let grid = self.params(rec).backward_queries_grid();
         self.dispatch(rec, &kernel::BACKWARD_QUERIES, &inputs, (&[d_q], grid));
@@ -163,6 +166,11 @@ impl AttentionHeads {
             let mask = form.input(mask);
             let mask = form.unsqueeze(&mask, &axes);
             all.push(counts_onnx(form, &mask));
+        }
+        if let Some(documents) = self.documents {
+            let documents = form.input(documents);
+            let [own, met] = [[1, 3], [1, 2]].map(|axes| form.unsqueeze(&documents, &axes));
+            all.push(form.op("Equal", &[&own, &met], &[]));
         }
         all.into_iter().reduce(|all, next| form.op("And", &[&all, &next], &[]))
     }

@@ -51,6 +51,14 @@ macro_rules! builders {
             self
         }
     };
+    (@ documents) => {
+        /// Takes the number of each position's document as the mask: a query sees only keys of its own document.
+        #[must_use]
+        pub fn documents(mut self) -> Self {
+            self.documents = true;
+            self
+        }
+    };
     (@ dropout) => {
         /// Drops a part of the probabilities in training.
         #[must_use]

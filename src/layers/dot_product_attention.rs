@@ -20,10 +20,11 @@ use crate::shape::Shape;
 /// | query | `[batch, time, heads, dim]` |
 /// | key | `[batch, keys, key_heads, dim]`; `key_heads` divides `heads` |
 /// | value | `[batch, keys, key_heads, value_dim]` |
-/// | mask, after these, if at all: keys that count | `[batch, keys]` |
+/// | mask, after these, if at all: keys that count; with `documents`, always: the number of each position's document | `[batch, keys]` |
 /// | output | `[batch, time, heads, value_dim]` |
 ///
-/// A query that sees no key gets the mean of all values, or 0 if there is `dropout`. Masks of other layers are not found: the
+/// With `documents`, a row holds several texts, one behind the other, and a query sees the keys of its own text alone: there are as many
+/// queries as keys. A query that sees no key gets the mean of all values, or 0 if there is `dropout`. Masks of other layers are not found: the
 /// mask is an input. Memory grows with the lengths, not with their product.
 ///
 /// **Across adapters** nothing changes: each row stands alone, and dropped probabilities follow from (seed, training step, node,
@@ -43,12 +44,15 @@ use crate::shape::Shape;
 pub struct DotProductAttention {
     /// Whether a query sees only keys up to its own position: `is_causal` in Keras and PyTorch.
     pub use_causal_mask: bool,
+    /// Whether the mask has the number of each position's document, and a query sees only keys of the number of its own: `segment_ids` in
+    /// JAX.
+    pub documents: bool,
     /// Part of the probabilities that is dropped in training, in `[0, 1)`.
     pub dropout: f32,
 }
 
 impl DotProductAttention {
-    builders!(causal, dropout);
+    builders!(causal, documents, dropout);
 
     fn heads(&self, inputs: &[Shape]) -> Result<AttentionHeads, Problem> {
         let axes: Vec<&[usize]> = inputs.iter().map(Shape::axes).collect();
@@ -64,7 +68,8 @@ impl DotProductAttention {
                 && key_heads > 0
                 && dim * value_dim > 0 =>
             {
-                let key_mask = (masks.len() == 1 && *masks[0] == [keys]).then_some(3);
+                let mask = (masks.len() == 1 && *masks[0] == [keys]).then_some(3);
+                let (key_mask, documents) = if self.documents { (None, mask) } else { (mask, None) };
                 let heads = AttentionHeads {
                     heads,
                     key_heads,
@@ -74,15 +79,21 @@ impl DotProductAttention {
                     value_dim,
                     query_mask: None,
                     key_mask,
+                    documents,
                     dropout: self.dropout,
                     is_causal: self.use_causal_mask,
                 };
                 let are_known = heads.heads > 0 && heads.heads.is_multiple_of(key_heads);
-                (are_known && masks.len() == usize::from(key_mask.is_some())).then_some(heads)
+                let are_masked = masks.len() == usize::from(mask.is_some());
+                let are_divided = !self.documents || mask.is_some() && queries == keys;
+                (are_known && are_masked && are_divided).then_some(heads)
             }
             _ => None,
         };
         heads.ok_or_else(|| {
+            if self.documents {
+                return self.without_documents(inputs);
+            }
             let shapes: Vec<String> = inputs.iter().map(Shape::to_string).collect();
             Problem::new(
                 format!(
@@ -93,6 +104,20 @@ impl DotProductAttention {
                 "`Reshape` makes heads of features; `key_heads` divides `heads`",
             )
         })
+    }
+}
+
+impl DotProductAttention {
+    fn without_documents(&self, inputs: &[Shape]) -> Problem {
+        let shapes: Vec<String> = inputs.iter().map(Shape::to_string).collect();
+        Problem::new(
+            format!(
+                "needs a query [batch, time, heads, dim], a key [batch, time, key_heads, dim], a value [batch, time, key_heads, \
+                 value_dim], and numbers of documents [batch, time], but got {}",
+                shapes.join(" and ")
+            ),
+            "leave `documents` out where each row is one text",
+        )
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::{command, outputs, refused, succeed, text};
+use crate::command::{command, outputs, pause, refused, succeed, text};
 
 /// A small random model of `scripts/text_golden.py`.
 fn model(name: &str) -> String {
@@ -83,6 +84,51 @@ fn a_run_gives_an_adapter_and_goes_on() {
     assert_eq!(losses(&other, "loss")[..4], before);
     assert!(refused(&folder, &format!("{line} --run run")).contains("holds `run.toml` of an earlier run"));
     assert!(refused(&folder, "finetune --resume --run none").contains("`none/run.toml`"));
+}
+
+#[test]
+fn texts_share_rows_if_that_is_asked_for() {
+    let folder = folder();
+    let word = |number: usize| ["red ", "green ", "blue ", "white "][number % 4];
+    let lines: Vec<String> = (0..24).map(|number| json!({"text": word(number).repeat(4)}).to_string()).collect();
+    fs::write(folder.path().join("short.jsonl"), lines.join("\n")).unwrap();
+    let texts = "short.jsonl --batch-size 2 --learning-rate 0.01 --length 64 --join-texts";
+    let shown = succeed(&folder, &format!("finetune {} {texts} --run run --epochs 2", model("smollm")));
+    assert!(shown.contains("texts: 24 in all; 8 rows of 64 tokens to train on, "), "{shown}");
+    let page = succeed(&folder, "finetune --resume --run run --epochs 3");
+    assert!(page.contains("adapter in `run/adapter`"), "{page}");
+    let losses = losses(&folder.path().join("run"), "loss");
+    assert!(losses.len() == 3 && losses[2] < losses[0], "{losses:?}");
+    let refusal = refused(&folder, &format!("finetune {} {texts} --run other", model("gpt2")));
+    assert!(refusal.contains("can't tell several texts of a row apart"), "{refusal}");
+    assert!(!folder.path().join("other").exists());
+}
+
+#[test]
+fn a_killed_run_gives_the_adapter_of_one_that_nobody_killed() {
+    let folder = folder();
+    let line =
+        format!("finetune {} chat.jsonl --batch-size 4 --epochs 8 --dropout 0.2 --adapters cpu", model("smollm"));
+    succeed(&folder, &format!("{line} --run whole"));
+    let run = folder.path().join("killed");
+    let epochs = || if run.join("log.jsonl").exists() { losses(&run, "loss").len() } else { 0 };
+    let begin = |line: &str| command(&folder, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = begin(&format!("{line} --run killed"));
+    // The first time before a checkpoint.
+    for seen in [0, 1, 3, 6] {
+        while seen == 0 && !run.join("run.toml").exists() {
+            pause(2);
+        }
+        while epochs() < seen && child.try_wait().unwrap().is_none() {
+            pause(5);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        child = begin("finetune --resume --run killed");
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(adapter(&run), adapter(&folder.path().join("whole")));
+    assert_eq!(losses(&run, "loss"), losses(&folder.path().join("whole"), "loss"));
 }
 
 #[test]

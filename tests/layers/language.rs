@@ -18,6 +18,14 @@ const NO_HEADS: &str = "needs a query [batch, time, heads, dim], a key [batch, k
                         2]\n  help: `Reshape` makes heads of features; `key_heads` divides `heads`; its input comes from `in0`, `in1`, \
                         `in2`";
 
+const NO_DOCUMENTS: &str = "needs a query [batch, time, heads, dim], a key [batch, time, key_heads, dim], a value [batch, time, key_heads, \
+                            value_dim], and numbers of documents [batch, time], but got [batch, 5, 2, 2] and [batch, 5, 2, 2] and [batch, \
+                            5, 2, 2]\n  help: leave `documents` out where each row is one text; its input comes from `in0`, `in1`, `in2`";
+const NO_DOCUMENTS_OF_KEYS: &str = "needs a query [batch, time, heads, dim], a key [batch, time, key_heads, dim], a value [batch, time, \
+                                    key_heads, value_dim], and numbers of documents [batch, time], but got [batch, 5, 2, 2] and [batch, 4, \
+                                    2, 2] and [batch, 4, 2, 2] and [batch, 4]\n  help: leave `documents` out where each row is one text; \
+                                    its input comes from `in0`, `in1`, `in2`, `in3`";
+
 pub static ROWS: &[Row] = &[
     Row {
         output: &[5, 6, 3],
@@ -31,6 +39,22 @@ pub static ROWS: &[Row] = &[
             },
         ],
         ..row("DotProductAttention", "use_causal_mask = true", &[&[5, 6, 2], &[5, 2, 2], &[5, 2, 3]])
+    },
+    Row {
+        output: &[3, 2, 2],
+        refuses: &[
+            Refusal { settings: "documents = true", inputs: &[&[5, 2, 2], &[5, 2, 2], &[5, 2, 2]], says: NO_DOCUMENTS },
+            Refusal {
+                settings: "documents = true",
+                inputs: &[&[5, 2, 2], &[4, 2, 2], &[4, 2, 2], &[4]],
+                says: NO_DOCUMENTS_OF_KEYS,
+            },
+        ],
+        ..row(
+            "DotProductAttention",
+            "use_causal_mask = true\ndocuments = true",
+            &[&[3, 2, 1], &[3, 1, 1], &[3, 1, 2], &[3]],
+        )
     },
     Row {
         output: &[3, 2, 2],

@@ -29,10 +29,25 @@ pub struct Rows {
     pub ids: Vec<f32>,
     /// The next token of each position, or [`NOT_LEARNED`], `[rows, length]`.
     pub targets: Vec<f32>,
+    /// Number of each token's text within its row, `[rows, length]`; empty where each row is one text.
+    pub documents: Vec<f32>,
     /// Tokens that are learned.
     pub learned: usize,
     /// Bytes of text that they stand for.
     pub bytes: usize,
+}
+
+/// Rules by which texts become rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RowRules {
+    /// Most tokens of a row.
+    pub most: usize,
+    /// Whether several short texts share a row: those of JSON lines, for [`Output::LogitsByDocument`](crate::network::Output).
+    pub are_joined: bool,
+    /// Part of the rows that is held out, below 1.
+    pub held_out: f64,
+    /// Seed by which these are drawn.
+    pub seed: u64,
 }
 
 /// Texts to train on, and texts that are held out.
@@ -53,31 +68,27 @@ pub struct Examples {
 impl Examples {
     /// Reads a file of JSON lines ([`Reader::read`]), or plain text: a `.txt` file, or a folder of them.
     ///
-    /// Each document of JSON lines is a row; longer ones are left out and counted. Plain text is cut into rows. `most` is the most tokens of a
-    /// row; rows are shorter if no document is as long. Of all rows the part `held_out`, below 1, is drawn by the seed.
+    /// Each document of JSON lines is a row, unless they are joined; longer ones are left out and counted. Plain text is cut into rows. Rows
+    /// are shorter than asked for if no document is as long, or all have room in one.
     ///
     /// # Errors
     /// If a file can't be read, a line is refused, or nothing is left to train on.
-    pub fn read(reader: &Reader<'_>, path: &Path, most: usize, held_out: f64, seed: u64) -> Result<Self> {
+    pub fn read(reader: &Reader<'_>, path: &Path, rules: &RowRules) -> Result<Self> {
         let is_plain = path.is_dir() || path.extension().is_some_and(|extension| extension == "txt");
-        let documents = if is_plain { plain(reader.tokenizer, path, most)? } else { reader.read(path)? };
-        Self::of(&format!("`{}`", shown(path)), reader.tokenizer, &documents, most, (held_out, seed))
+        let documents = if is_plain { plain(reader.tokenizer, path, rules.most)? } else { reader.read(path)? };
+        Self::of(&format!("`{}`", shown(path)), reader.tokenizer, &documents, rules)
     }
 
-    /// Rows of documents, each of which is one, as [`read`](Self::read) makes them. `who` names the documents in errors.
+    /// Rows of documents, as [`read`](Self::read) makes them. `who` names the documents in errors.
     ///
     /// # Errors
     /// If nothing is left to train on.
-    pub fn of(
-        who: &str,
-        tokenizer: &Tokenizer,
-        documents: &[Document],
-        most: usize,
-        (held_out, seed): (f64, u64),
-    ) -> Result<Self> {
-        let longest = documents.iter().map(|document| document.ids.len()).filter(|len| *len <= most).max();
-        let length = longest.unwrap_or(0).next_multiple_of(STEP).min(most);
-        let packed = Packed::one_a_row(documents, length.max(1));
+    pub fn of(who: &str, tokenizer: &Tokenizer, documents: &[Document], rules: &RowRules) -> Result<Self> {
+        let RowRules { most, are_joined, held_out, seed } = *rules;
+        let lengths = documents.iter().map(|document| document.ids.len()).filter(|len| *len <= most);
+        let needed: usize = if are_joined { lengths.sum() } else { lengths.max().unwrap_or(0) };
+        let length = needed.next_multiple_of(STEP).min(most).max(1);
+        let packed = if are_joined { Packed::new(documents, length) } else { Packed::one_a_row(documents, length) };
         let (train, drawn) = drawn(packed.rows(), held_out, seed);
         if train.is_empty() {
             let LeftOut { count, longest, .. } = packed.left_out;
@@ -85,7 +96,7 @@ impl Examples {
             let help = format!("the longest has {longest} tokens: set a greater length, or hold fewer rows out");
             return Err(Error::data(who, problem, help));
         }
-        let rows = |chosen: &[usize]| Rows::of(&packed, chosen, tokenizer);
+        let rows = |chosen: &[usize]| Rows::of(&packed, chosen, are_joined, tokenizer);
         let (train, held_out) = (rows(&train)?, rows(&drawn)?);
         if train.learned == 0 {
             return Err(Error::data(who, "needs a token to learn, but its rows have none", "give longer texts"));
@@ -93,27 +104,30 @@ impl Examples {
         Ok(Self { length, train, held_out, left_out: packed.left_out, documents: documents.len() })
     }
 
-    /// Writes the rows as `x_train`, `y_train`, and `x_test`, `y_test` where rows are held out.
+    /// Writes the rows as `x_train`, `y_train`, and `x_test`, `y_test` where rows are held out; numbers of texts as `x_train_2` and
+    /// `x_test_2`.
     ///
     /// # Errors
     /// If the file is another one's, or can't be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let of = |rows: &Rows| vec![rows.ids.len() / self.length, self.length];
-        let mut arrays = vec![
-            ("x_train", of(&self.train), self.train.ids.as_slice()),
-            ("y_train", of(&self.train), self.train.targets.as_slice()),
-        ];
-        if !self.held_out.ids.is_empty() {
-            arrays.push(("x_test", of(&self.held_out), self.held_out.ids.as_slice()));
-            arrays.push(("y_test", of(&self.held_out), self.held_out.targets.as_slice()));
-        }
+        let parts =
+            [(&self.train, ["x_train", "x_train_2", "y_train"]), (&self.held_out, ["x_test", "x_test_2", "y_test"])];
+        let arrays: Vec<_> = parts
+            .into_iter()
+            .flat_map(|(rows, names)| {
+                let arrays = names.into_iter().zip([&rows.ids, &rows.documents, &rows.targets]);
+                arrays.map(move |(name, values)| (name, of(rows), values.as_slice()))
+            })
+            .filter(|(_, _, values)| !values.is_empty())
+            .collect();
         write_arrays(path, &arrays)
     }
 }
 
 impl Rows {
     #[allow(clippy::cast_precision_loss, reason = "vocabularies are below 2^24")]
-    fn of(packed: &Packed, chosen: &[usize], tokenizer: &Tokenizer) -> Result<Self> {
+    fn of(packed: &Packed, chosen: &[usize], are_joined: bool, tokenizer: &Tokenizer) -> Result<Self> {
         let mut rows = Self::default();
         for row in chosen {
             let begin = row * packed.length;
@@ -124,6 +138,9 @@ impl Rows {
                 if is_learned { packed.ids[at + 1] as f32 } else { NOT_LEARNED }
             };
             rows.targets.extend(places.clone().map(next));
+            if are_joined {
+                rows.documents.extend(packed.documents[places.clone()].iter().map(|document| *document as f32));
+            }
             let learned: Vec<u32> = places.filter(|at| packed.learned[*at] == 1).map(|at| packed.ids[at]).collect();
             rows.learned += learned.len();
             rows.bytes += tokenizer.decode(&learned)?.len();
@@ -142,7 +159,9 @@ impl Rows {
                 Error::data("rows of tokens", format!("need {length} a row: {error}"), "report this defect")
             })
         };
-        InMemory::new(shaped(&self.ids)?, shaped(&self.targets)?)
+        let data = InMemory::without_targets(shaped(&self.ids)?)?;
+        let data = if self.documents.is_empty() { data } else { data.with_input(shaped(&self.documents)?)? };
+        data.with_target(shaped(&self.targets)?)
     }
 
     /// Bits for each byte of the text, from the mean loss of its tokens, in nats.

@@ -23,6 +23,9 @@ pub struct LanguageTable {
     pub path: PathBuf,
     /// Tokens of a row.
     pub length: usize,
+    /// Whether a row holds several texts, each of which sees itself alone: the data have a second input, the number of each token's text.
+    #[serde(default)]
+    pub join_texts: bool,
     /// Rank of the factors.
     #[serde(default = "rank")]
     pub lora_rank: usize,
@@ -115,7 +118,8 @@ impl LanguageTable {
         use manyhands_text::network::{self, Factors, Output};
 
         let files = PackedWeights::files(self.packed, &self.path)?;
-        let mut model = network::build(&files, self.length, Output::Logits)?;
+        let output = if self.join_texts { Output::LogitsByDocument } else { Output::Logits };
+        let mut model = network::build(&files, self.length, output)?;
         let setting = "`lora_layers` of `[model.language]`";
         let factors = Factors { lora: self.lora(), parts: self.lora_layers.clone(), setting };
         factors.add(&mut model, files.architecture(), seed)?;

@@ -40,16 +40,19 @@ impl Files {
             Some(folder) => Some(folder.last()),
             None => args.save.as_ref().or(named).cloned(),
         };
+        // A run that was killed before its first checkpoint begins again.
+        let is_new = folder.as_ref().is_some_and(|folder| folder.settings().is_file() && !folder.last().exists());
+        let begins_again = is_new && matches!(args.resume, Some(None));
         // Where there is no earlier run, an error names the folder in which it would be.
         let resumed = |file: &Option<PathBuf>| file.clone().or(save.clone()).unwrap_or_else(|| RUNS.into());
         Self {
             config: args.config_file(),
-            resumed: args.resume.as_ref().map(resumed),
+            resumed: args.resume.as_ref().filter(|_| !begins_again).map(resumed),
             is_numbered: args.is_numbered() && settings.training.run.is_none(),
             json: folder.iter().map(RunFolder::log).chain(args.json.clone()).collect(),
             csv: args.csv.clone(),
             trace: args.trace.clone(),
-            existing: if args.overwrite { Existing::Overwrite } else { Existing::Refuse },
+            existing: if args.overwrite || begins_again { Existing::Overwrite } else { Existing::Refuse },
             save,
             folder,
         }

@@ -295,10 +295,10 @@ fn forward_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
         var p = scaled(q_by_k(own, met, lane, end - first), vec4<f32>(params.scale));
         let j = first + lane % ACROSS + FOUR;
         let known = known_keys(place.row, j);
-        p.c0 = select(low, p.c0, counted & are_before(i, j.xxxx) & vec4<bool>(known.x));
-        p.c1 = select(low, p.c1, counted & are_before(i, j.yyyy) & vec4<bool>(known.y));
-        p.c2 = select(low, p.c2, counted & are_before(i, j.zzzz) & vec4<bool>(known.z));
-        p.c3 = select(low, p.c3, counted & are_before(i, j.wwww) & vec4<bool>(known.w));
+        p.c0 = select(low, p.c0, counted & may_see(place.row, i, j.xxxx) & vec4<bool>(known.x));
+        p.c1 = select(low, p.c1, counted & may_see(place.row, i, j.yyyy) & vec4<bool>(known.y));
+        p.c2 = select(low, p.c2, counted & may_see(place.row, i, j.zzzz) & vec4<bool>(known.z));
+        p.c3 = select(low, p.c3, counted & may_see(place.row, i, j.wwww) & vec4<bool>(known.w));
         leave(lane, max(max(p.c0, p.c1), max(p.c2, p.c3)));
         let before = peak;
         peak = max(peak, largest_left(lane));
@@ -378,10 +378,10 @@ fn queries_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
         let scores = q_by_k(own, met, lane, end - first);
         let j = first + lane % ACROSS + FOUR;
         let known = known_keys(place.row, j);
-        let p0 = shares(scores.c0, its.logs, are_before(i, j.xxxx) & vec4<bool>(known.x));
-        let p1 = shares(scores.c1, its.logs, are_before(i, j.yyyy) & vec4<bool>(known.y));
-        let p2 = shares(scores.c2, its.logs, are_before(i, j.zzzz) & vec4<bool>(known.z));
-        let p3 = shares(scores.c3, its.logs, are_before(i, j.wwww) & vec4<bool>(known.w));
+        let p0 = shares(scores.c0, its.logs, may_see(place.row, i, j.xxxx) & vec4<bool>(known.x));
+        let p1 = shares(scores.c1, its.logs, may_see(place.row, i, j.yyyy) & vec4<bool>(known.y));
+        let p2 = shares(scores.c2, its.logs, may_see(place.row, i, j.zzzz) & vec4<bool>(known.z));
+        let p3 = shares(scores.c3, its.logs, may_see(place.row, i, j.wwww) & vec4<bool>(known.w));
         let ds = Block(
             slopes(p0, dp.c0 * factors_of(draws, place.head, i, j.xxxx), its.means),
             slopes(p1, dp.c1 * factors_of(draws, place.head, i, j.yyyy), its.means),
@@ -428,6 +428,7 @@ struct Met {
 }
 
 fn met_query(
+    row: u32,
     i: u32,
     score: vec4<f32>,
     dp: vec4<f32>,
@@ -438,7 +439,7 @@ fn met_query(
     known: vec4<bool>,
     draws: vec3<u32>,
 ) -> Met {
-    let p = shares(score, vec4<f32>(log), are_before(vec4<u32>(i), j) & known);
+    let p = shares(score, vec4<f32>(log), may_see(row, vec4<u32>(i), j) & known);
     let factors = factors_of(draws, head, vec4<u32>(i), j);
     return Met(weights_of(p, factors, log, i < params.queries), slopes(p, dp * factors, vec4<f32>(mean)));
 }
@@ -472,10 +473,10 @@ fn keys_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
             if KEY_MASKED != 0u {
                 known = counted_keys(place.row, j);
             }
-            let x = met_query(i.x, scores.c0, dp.c0, its.logs.x, its.means.x, place.head, j, known, draws);
-            let y = met_query(i.y, scores.c1, dp.c1, its.logs.y, its.means.y, place.head, j, known, draws);
-            let z = met_query(i.z, scores.c2, dp.c2, its.logs.z, its.means.z, place.head, j, known, draws);
-            let w = met_query(i.w, scores.c3, dp.c3, its.logs.w, its.means.w, place.head, j, known, draws);
+            let x = met_query(place.row, i.x, scores.c0, dp.c0, its.logs.x, its.means.x, place.head, j, known, draws);
+            let y = met_query(place.row, i.y, scores.c1, dp.c1, its.logs.y, its.means.y, place.head, j, known, draws);
+            let z = met_query(place.row, i.z, scores.c2, dp.c2, its.logs.z, its.means.z, place.head, j, known, draws);
+            let w = met_query(place.row, i.w, scores.c3, dp.c3, its.logs.w, its.means.w, place.head, j, known, draws);
             let weights = Block(x.weights, y.weights, z.weights, w.weights);
             let ds = Block(x.slopes, y.slopes, z.slopes, w.slopes);
             d_values = with_dy(d_values, weights, place, first, params.queries, lane);

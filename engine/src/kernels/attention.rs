@@ -62,14 +62,15 @@ const COLUMNS: u32 = 64;
 /// `lse [rows, queries, heads]`.
 ///
 /// Constants, 0 unless set: `CAUSAL`: no query sees a later key; `QUERY_MASKED`, `KEY_MASKED`: masks are read, else any
-/// buffers may be bound; `UNIFORM`: a query that sees no key gives the mean of all values instead of 0; `DROPS`:
+/// buffers may be bound; `DOCUMENTS`: `key_mask` has the number of each position's document, and a query sees the keys of its own
+/// alone: `keys` is `queries`, and `KEY_MASKED` is not set; `UNIFORM`: a query that sees no key gives the mean of all values instead of 0; `DROPS`:
 /// probabilities are dropped. Grid: [`Record::forward_grid`].
 pub static FORWARD: Kernel = kernel(
     "forward",
     [
         &["q", "k", "v", "key_mask", "query_mask"],
         &["y", "lse"],
-        &["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "UNIFORM", "DROPS"],
+        &["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"],
     ],
     (twins::forward, fast::forward),
     TOLERANCE,
@@ -90,10 +91,10 @@ pub static BACKWARD_SUMS: Kernel = kernel(
 
 /// `q`, `k`, `v`, `key_mask`, `dy`, `statistics [rows, queries, heads, 2]` of [`BACKWARD_SUMS`] → `d_q`.
 ///
-/// Constants: `CAUSAL`, `KEY_MASKED`, `DROPS`, as forward has them. Grid: [`Record::backward_queries_grid`].
+/// Constants: `CAUSAL`, `KEY_MASKED`, `DOCUMENTS`, `DROPS`, as forward has them. Grid: [`Record::backward_queries_grid`].
 pub static BACKWARD_QUERIES: Kernel = kernel(
     "backward_queries",
-    [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_q"], &["CAUSAL", "KEY_MASKED", "DROPS"]],
+    [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_q"], &["CAUSAL", "KEY_MASKED", "DOCUMENTS", "DROPS"]],
     (twins::backward_queries, fast::backward_queries),
     TOLERANCE,
     cases::backward_queries,
@@ -101,10 +102,14 @@ pub static BACKWARD_QUERIES: Kernel = kernel(
 
 /// `q`, `k`, `v`, `key_mask`, `dy`, `statistics` → `d_k`, `d_v`.
 ///
-/// Constants: `CAUSAL`, `KEY_MASKED`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`Record::backward_keys_grid`].
+/// Constants: `CAUSAL`, `KEY_MASKED`, `DOCUMENTS`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`Record::backward_keys_grid`].
 pub static BACKWARD_KEYS: Kernel = kernel(
     "backward_keys",
-    [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_k", "d_v"], &["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"]],
+    [
+        &["q", "k", "v", "key_mask", "dy", "statistics"],
+        &["d_k", "d_v"],
+        &["CAUSAL", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"],
+    ],
     (twins::backward_keys, fast::backward_keys),
     TOLERANCE,
     cases::backward_keys,
@@ -194,6 +199,7 @@ struct AttentionSizes {
     is_causal: bool,
     has_query_mask: bool,
     has_key_mask: bool,
+    has_documents: bool,
     is_uniform: bool,
     drops: bool,
 }
@@ -213,6 +219,7 @@ impl AttentionSizes {
             is_causal: is("CAUSAL"),
             has_query_mask: is("QUERY_MASKED"),
             has_key_mask: is("KEY_MASKED"),
+            has_documents: is("DOCUMENTS"),
             is_uniform: is("UNIFORM"),
             drops: is("DROPS"),
             params,

@@ -52,6 +52,24 @@ fn numbers_of_each_type_are_read() {
 }
 
 #[test]
+fn inputs_after_the_first_have_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pixels, ages, labels) = ([0, 51, 255, 102], [3.0_f32, 5.0].map(f32::to_le_bytes).concat(), [1, 0]);
+    let train = [("x_train", "U8", "[2,1,2]", &pixels[..]), ("x_train_2", "F32", "[2]", &ages[..])];
+    let target = ("y_train", "U8", "[2]", &labels[..]);
+    let path = file(&folder, &[train[0], train[1], ("x_train_4", "U8", "[2]", &labels[..]), target]);
+    let data = config(&path, "").open().unwrap().train;
+    // There is no third, so the fourth is none.
+    assert_eq!(data.input_shapes(), [Shape::new([1, 2, 1]), Shape::new([1])]);
+    let rows = all(&data);
+    assert_eq!((&rows.inputs[0][..], &rows.inputs[1][..]), (&[0.0, 0.2, 1.0, 0.4][..], &[3.0, 5.0][..]));
+    let short = [("x_train", "U8", "[2,1,2]", &pixels[..]), ("x_train_2", "F32", "[1]", &ages[4..])];
+    let path = file(&folder, &[short[0], short[1], target]);
+    let error = message_in(&folder, config(&path, "").open());
+    assert!(error.starts_with("input 1 needs 2 rows as input 0 has"), "{error}");
+}
+
+#[test]
 fn sets_are_read_by_their_names() {
     let folder = tempfile::tempdir().unwrap();
     // Bytes of three axes are images, and whole numbers labels.

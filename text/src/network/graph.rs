@@ -10,7 +10,7 @@ use manyhands::{Model, ModelBuilder, Shape};
 use manyhands_engine::kernels::rounding::single;
 
 use super::fill::{QUERY_ROTARY, ROTARY};
-use super::{MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
+use super::{DOCUMENTS, MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, FeedForward, Norm, NormPlace, Positions};
 use crate::packed::Formats;
@@ -26,6 +26,9 @@ pub(super) fn linear_parts(architecture: &Architecture) -> Vec<&'static str> {
 /// Builds the layers, with weights of 0. Those with a format are packed, and frozen.
 pub(super) fn build(architecture: &Architecture, formats: &Formats, length: usize, output: Output) -> Result<Model> {
     let mut network = Network::new(architecture, formats, length)?;
+    if output == Output::LogitsByDocument {
+        network.documents = Some(network.graph.input(DOCUMENTS, [length]));
+    }
     let table = network.table();
     let x = network.blocks(table);
     let y = network.output(table, x, output);
@@ -75,6 +78,8 @@ struct Network<'a> {
     tokens: TensorRef,
     token_types: Option<TensorRef>,
     mask: Option<TensorRef>,
+    /// Numbers of the texts, of rows that hold several.
+    documents: Option<TensorRef>,
     /// The position of the token, of a network that reads one token after the other.
     position: Option<TensorRef>,
     /// Number of earlier tokens whose keys and values such a network reads.
@@ -102,6 +107,7 @@ impl<'a> Network<'a> {
             tokens,
             token_types,
             mask,
+            documents: None,
             position,
             past,
             rotary,
@@ -204,8 +210,9 @@ impl Network<'_> {
             [("keys", key), ("values", value)].map(|(part, x)| self.behind_past(&format!("blocks.{block}.{part}"), x));
         let [query, key] = [(self.query_rotary, query), (self.rotary, key)].map(|(rotary, x)| self.rotated(rotary, x));
         let use_causal_mask = causal && self.past.is_none();
-        let attention = DotProductAttention { use_causal_mask, ..DotProductAttention::default() };
-        let inputs: Vec<TensorRef> = [query, key, value].into_iter().chain(self.mask).collect();
+        let documents = self.documents.is_some();
+        let attention = DotProductAttention { use_causal_mask, documents, ..DotProductAttention::default() };
+        let inputs: Vec<TensorRef> = [query, key, value].into_iter().chain(self.mask).chain(self.documents).collect();
         let y = self.graph.add(attention, &inputs);
         let y = self.graph.add(Reshape::new([self.length, heads * head_width]), &[y]);
         self.linear(&format!("blocks.{block}.attention.output"), width, biases.attention_output, y)
@@ -285,8 +292,10 @@ impl Network<'_> {
                 let inputs: Vec<TensorRef> = [x].into_iter().chain(self.mask).collect();
                 self.graph.add_named("mean", GlobalAveragePooling1D::default(), &inputs)
             }
-            Output::Logits if self.architecture.tied_output => self.graph.call_reversed(table, &[x]),
-            Output::Logits => self.linear("output", self.architecture.vocabulary, false, x),
+            Output::Logits | Output::LogitsByDocument if self.architecture.tied_output => {
+                self.graph.call_reversed(table, &[x])
+            }
+            Output::Logits | Output::LogitsByDocument => self.linear("output", self.architecture.vocabulary, false, x),
         }
     }
 }

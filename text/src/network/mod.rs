@@ -14,7 +14,7 @@ use manyhands::Model;
 use manyhands::layers::Lora;
 use manyhands_engine::{names, shown};
 
-use crate::architecture::{Architecture, Family};
+use crate::architecture::{Architecture, Family, Positions};
 use crate::{Error, ModelFiles, Result};
 
 /// Name of the input with the tokens' numbers, `[length]`.
@@ -24,6 +24,8 @@ pub const TOKEN_TYPES: &str = "types";
 /// Name of the input with 1 for a token and 0 for padding, `[length]`, of networks that read in no order.
 pub const MASK: &str = "mask";
 
+/// Name of the input with the number of each token's text within its row, `[length]`, of networks for rows of several texts.
+pub const DOCUMENTS: &str = "documents";
 /// Name of the input with a token's position, `[1]`, of networks that read one token after the other and have a table of positions.
 pub const POSITION: &str = "position";
 
@@ -32,6 +34,9 @@ pub const POSITION: &str = "position";
 pub enum Output {
     /// A number for each word of the vocabulary at each position, `[length, vocabulary]`: of networks that read in order.
     Logits,
+    /// Logits of rows that hold several texts: a token sees those of its own text alone. Of networks with rotary positions, which count
+    /// differences of positions alone.
+    LogitsByDocument,
     /// The vector at each position, behind the last normalization, `[length, width]`.
     Vectors,
     /// The mean of the vectors of all tokens that are no padding, `[width]`: of networks that read in no order.
@@ -142,7 +147,11 @@ fn check(architecture: &Architecture, length: usize, output: Output) -> Result<(
         return refuse(problem, format!("set a length of {window} or less: windows are not supported yet"));
     }
     match output {
-        Output::Logits if !architecture.causal => {
+        Output::LogitsByDocument if architecture.position == Positions::Learned => {
+            let problem = "can't tell several texts of a row apart, since its vectors of positions begin with the row";
+            refuse(problem.into(), "give each text a row of its own".into())
+        }
+        Output::Logits | Output::LogitsByDocument if !architecture.causal => {
             refuse("needs to read in order to give words, but reads in none".into(), "ask for its vectors".into())
         }
         Output::MeanVector if architecture.causal => refuse(

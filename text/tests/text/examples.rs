@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use manyhands_text::examples::{Examples, NOT_LEARNED};
+use manyhands_text::examples::{Examples, NOT_LEARNED, RowRules};
 use manyhands_text::rows::Reader;
 use manyhands_text::{ModelFiles, Tokenizer};
 
@@ -13,13 +13,17 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn read(files: &[(&str, &str)], path: &str, most: usize, held_out: f64) -> manyhands_text::Result<Examples> {
+    read_by(files, path, &RowRules { most, are_joined: false, held_out, seed: 3 })
+}
+
+fn read_by(files: &[(&str, &str)], path: &str, rules: &RowRules) -> manyhands_text::Result<Examples> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(folder.path().join(name), text).unwrap();
     }
     let tokenizer = tokenizer();
     let reader = Reader { tokenizer: &tokenizer, template: None };
-    Examples::read(&reader, &folder.path().join(path), most, held_out, 3)
+    Examples::read(&reader, &folder.path().join(path), rules)
 }
 
 /// By hand: of `prompt` and `completion`, the targets are the completion and the end, each one place before its token.
@@ -56,6 +60,34 @@ fn each_token_of_a_plain_text_but_the_first_is_learned_once() {
     let learned: Vec<f32> = examples.train.targets.iter().copied().filter(|target| *target != NOT_LEARNED).collect();
     assert_eq!(learned, ids[1..].iter().map(|id| *id as f32).collect::<Vec<_>>());
     assert_eq!((examples.length, examples.train.learned), (16, ids.len() - 1));
+}
+
+/// By hand: texts of 9, 7, 5 and 3 tokens have room in two rows of 16.
+#[test]
+fn short_texts_share_rows() {
+    let tokenizer = tokenizer();
+    let text = |words: usize| "red ".repeat(words);
+    let ids = |words: usize| {
+        let mut ids = tokenizer.encode(&text(words), manyhands_text::tokenizer::Around::Added).unwrap().ids;
+        ids.push(tokenizer.end().unwrap());
+        ids
+    };
+    let lines: String = [1, 4, 2, 3].map(|words| format!("{{\"text\": \"{}\"}}\n", text(words))).concat();
+    let most = ids(4).len() + ids(1).len();
+    let rules = RowRules { most, are_joined: true, held_out: 0.0, seed: 3 };
+    let Examples { train, length, .. } = read_by(&[("a.jsonl", &lines)], "a.jsonl", &rules).unwrap();
+    assert!(length == most && train.ids.len() == 2 * most, "{length} of {most}, {}", train.ids.len());
+    // The longest with the shortest, which fills the row; then the others.
+    let (long, short) = (ids(4), ids(1));
+    let row: Vec<f32> = long.iter().chain(&short).map(|id| *id as f32).collect();
+    assert_eq!(train.ids[..most], row);
+    let documents: Vec<f32> = long.iter().map(|_| 1.0).chain(short.iter().map(|_| 2.0)).collect();
+    assert_eq!(train.documents[..most], documents);
+    // Neither the first token of a text nor what follows the last is learned.
+    let next = |ids: &[u32]| -> Vec<f32> { ids[1..].iter().map(|id| *id as f32).chain([NOT_LEARNED]).collect() };
+    assert_eq!(train.targets[..most], [next(&long), next(&short)].concat());
+    let learned: usize = [1, 4, 2, 3].map(|words| ids(words).len() - 1).iter().sum();
+    assert_eq!(train.learned, learned);
 }
 
 #[test]

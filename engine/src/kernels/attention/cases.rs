@@ -27,7 +27,7 @@ const SIZES: [[u32; 7]; 12] = [
 const FOLDED: [u32; 7] = [1_100, 1, 1, 1, 1, 1, 1];
 
 /// Constants of cases; a kernel gets those that it has.
-const SETTINGS: [&[&str]; 7] = [
+const SETTINGS: [&[&str]; 9] = [
     &[],
     &["CAUSAL"],
     &["KEY_MASKED"],
@@ -35,7 +35,12 @@ const SETTINGS: [&[&str]; 7] = [
     &["CAUSAL", "KEY_MASKED", "QUERY_MASKED", "UNIFORM"],
     &["DROPS", "KEY_MASKED"],
     &["DROPS", "CAUSAL"],
+    &["DOCUMENTS", "CAUSAL"],
+    &["DOCUMENTS", "DROPS"],
 ];
+
+/// As many queries as keys, for documents.
+const OF_DOCUMENTS: [[u32; 7]; 2] = [[2, 4, 2, 130, 130, 12, 20], [3, 1, 1, 64, 64, 8, 8]];
 
 /// Every case of a kernel that has these constants.
 fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Params, &[&str]) -> Case) -> Vec<Case> {
@@ -56,7 +61,8 @@ fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Param
     let others =
         [1, 2, 7, 9, 10].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
     let folded = [(FOLDED, SETTINGS[0])];
-    all.chain(others).chain(folded).map(|(size, settings)| some(size, settings)).collect()
+    let documents = OF_DOCUMENTS.into_iter().flat_map(|size| [7, 8].map(|settings| (size, SETTINGS[settings])));
+    all.chain(others).chain(folded).chain(documents).map(|(size, settings)| some(size, settings)).collect()
 }
 
 /// Lengths of queries, keys and values.
@@ -77,15 +83,23 @@ fn mask(rows: u32, positions: u32) -> InputFill {
     InputFill::Values((0..rows).flat_map(of_row).collect())
 }
 
-fn inputs(case: Case, p: &Params) -> Case {
+/// Numbers of documents, the lengths of which differ from row to row; the last positions are in none, and have 0.
+fn documents(rows: u32, positions: u32) -> InputFill {
+    let document = |row: u32, at: u32| if at + 5 < positions { 1 + at / (row % 3 * 17 + 9) } else { 0 };
+    let of_row = |row| (0..positions).map(move |at| float(index(document(row, at))));
+    InputFill::Values((0..rows).flat_map(of_row).collect())
+}
+
+fn inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
     let [q, k, v] = lengths(p);
-    case.input(InputFill::Normal(q)).input(InputFill::Normal(k)).input(InputFill::Normal(v)).input(mask(p.rows, p.keys))
+    let mask = if settings.contains(&"DOCUMENTS") { documents(p.rows, p.keys) } else { mask(p.rows, p.keys) };
+    case.input(InputFill::Normal(q)).input(InputFill::Normal(k)).input(InputFill::Normal(v)).input(mask)
 }
 
 pub(super) fn forward() -> Vec<Case> {
-    let known = ["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "UNIFORM", "DROPS"];
-    let mut cases = each(&known, Record::forward_grid, |case, p, _| {
-        let case = inputs(case, p).input(mask(p.rows, p.queries));
+    let known = ["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"];
+    let mut cases = each(&known, Record::forward_grid, |case, p, settings| {
+        let case = inputs(case, p, settings).input(mask(p.rows, p.queries));
         case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
     });
     // Scores of hundreds, whose exponentials are no numbers; of whole numbers and a power of 2, so that they are exact.
@@ -123,17 +137,17 @@ fn statistics(p: &Params, settings: &[&str]) -> InputFill {
 }
 
 fn backward_inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
-    inputs(case, p).input(InputFill::Normal(results_len(p))).input(statistics(p, settings))
+    inputs(case, p, settings).input(InputFill::Normal(results_len(p))).input(statistics(p, settings))
 }
 
 pub(super) fn backward_queries() -> Vec<Case> {
-    each(&["CAUSAL", "KEY_MASKED", "DROPS"], Record::backward_queries_grid, |case, p, settings| {
+    each(&["CAUSAL", "KEY_MASKED", "DOCUMENTS", "DROPS"], Record::backward_queries_grid, |case, p, settings| {
         backward_inputs(case, p, settings).output(lengths(p)[0])
     })
 }
 
 pub(super) fn backward_keys() -> Vec<Case> {
-    each(&["CAUSAL", "KEY_MASKED", "UNIFORM", "DROPS"], Record::backward_keys_grid, |case, p, settings| {
+    each(&["CAUSAL", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"], Record::backward_keys_grid, |case, p, settings| {
         let [_, k, v] = lengths(p);
         backward_inputs(case, p, settings).output(k).output(v)
     })

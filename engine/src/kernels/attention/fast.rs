@@ -79,7 +79,12 @@ impl<'a> FastArguments<'a> {
         let mut products = matrix_mut(scores, queries.len, keys.len, keys.len);
         general_mat_mul(self.s.params.scale, &self.q(queries, head), &self.k(keys, head).t(), 0.0, &mut products);
         let known = self.s.has_key_mask.then(|| &self.inputs[3][keys.row * self.s.keys + keys.first..][..keys.len]);
+        let documents = self.s.has_documents.then(|| &self.inputs[3][keys.row * self.s.keys..][..self.s.keys]);
         for (i, scores) in (queries.first..).zip(scores.chunks_exact_mut(keys.len)) {
+            if let Some(documents) = documents {
+                let each = scores.iter_mut().zip(&documents[keys.first..]);
+                each.for_each(|(score, document)| *score = if *document == documents[i] { *score } else { LOW });
+            }
             if let Some(known) = known {
                 let each = scores.iter_mut().zip(known);
                 each.for_each(|(score, known)| *score = if counts(*known) { *score } else { LOW });

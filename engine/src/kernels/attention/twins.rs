@@ -47,7 +47,9 @@ impl<'a> TwinArguments<'a> {
 
     fn is_seen(&self, row: usize, i: usize, j: usize) -> bool {
         let is_known = !self.s.has_key_mask || counts(self.inputs[3][row * self.s.keys + j]);
-        is_known && !(self.s.is_causal && j > i)
+        let document = |at: usize| self.inputs[3][row * self.s.keys + at];
+        let is_of_it = !self.s.has_documents || document(i) == document(j);
+        is_known && is_of_it && !(self.s.is_causal && j > i)
     }
 
     fn score(&self, row: usize, head: usize, i: usize, j: usize) -> f64 {
