@@ -15,11 +15,13 @@ from keras.src.models.functional import Functional
 from keras.src.ops.function import make_node_key
 
 from ._front import Front, whole
-from ._layers import ATTENTIONS, FROZEN_BY_LORA, LAYERS, MASKS, RECURRENT, STATISTICS, Settings, convert
+from ._layers import ATTENTIONS, FROZEN_BY_LORA, MASKS, RECURRENT, STATISTICS, Settings, convert, has_own_activation, is_of_keras_hub, row_of
+from ._masks import outside_of
+from ._masks import read as read_mask
 from ._nodes import Graph, Node, Unsupported
 from ._ops import Value, Writer, written
 from ._settings import of_layer, of_model
-from ._traced import Trace, Traced, is_graph, over_time, reset_before, traced
+from ._traced import Shaped, Trace, Traced, is_graph, over_time, reset_before, traced, traced_function
 from .errors import ModelError, explained
 
 def read(model: keras.Model, is_trained: bool, behind: Front | None = None) -> tuple[Graph, list[str]]:
@@ -105,7 +107,7 @@ _REWRITTEN = {keras.layers.TimeDistributed: over_time, keras.layers.GRU: reset_b
 
 def _is_code(operation: Any) -> bool:
     """Is it a layer or a model of the user's own, or one of Keras that calls a function of the user's?"""
-    is_own = not type(operation).__module__.startswith("keras.") and not is_graph(operation)
+    is_own = not type(operation).__module__.startswith("keras.") and not is_graph(operation) and not is_of_keras_hub(operation)
     return isinstance(operation, (keras.Layer, Lambda)) and (is_own or isinstance(operation, Lambda))
 
 
@@ -130,6 +132,8 @@ class _Reader:
         self.is_trained = is_trained
         self.graph = Graph()
         self.problems: list[str] = []
+        #: Names of tensors by their identity, and the tensors, which keep it.
+        self.names: dict[int, tuple[str, Any]] = {}
 
     def model(self, model: Any, inputs: list[str], prefix: str) -> list[str]:
         """Adds the layers of a model that reads these tensors; gives its outputs."""
@@ -192,14 +196,18 @@ class _Reader:
 
     def trace(self, trace: Trace, inputs: list[str], prefix: str) -> list[str]:
         """Adds the layers and operations of traced code that reads these tensors; gives its outputs."""
-        known = {id(tensor): name for tensor, name in zip(trace.inputs, inputs)}
+        known = {id(tensor): name for tensor, name in zip(trace.inputs, inputs) if name}
+        self._note(trace.inputs, inputs)
         needed = _read_for(trace)
         read = {id(tensor) for tensor in keras.tree.flatten(trace.outputs)} | {id(tensor) for node in needed for tensor in _read_tensors(node)}
         for node in needed:
             operation, first = node.operation, len(self.problems)
             calls = [other for other in trace.nodes if other.operation is operation]
-            reads = [known[id(tensor)] for tensor in _read_tensors(node)]
-            if isinstance(operation, keras.Layer):
+            reads = [known.get(id(tensor), "") for tensor in _read_tensors(node)]
+            if "" in reads:
+                self.problems.append(f"operation `{prefix}{operation.name}`: computes with a mask, which attention alone can take")
+                made = [next(iter(known.values()))] * len(node.outputs)
+            elif isinstance(operation, keras.Layer):
                 outputs = ((number, idx, tensor) for number, call in enumerate(calls) for idx, tensor in enumerate(call.output_tensors))
                 of_layer = {(number, idx) for number, idx, tensor in outputs if id(tensor) in read}
                 use = _Use(calls.index(node), node.arguments.kwargs, calls, of_layer)
@@ -207,9 +215,22 @@ class _Reader:
             else:
                 made = self._of_ops(operation, node, reads, prefix)
             known.update((id(tensor), name) for tensor, name in zip(node.outputs, made))
+            self._note(node.outputs, made)
             if place := trace.places.get(id(node)):
                 self.problems[first:] = [problem if " (at " in problem else f"{problem} (at {place})" for problem in self.problems[first:]]
         return [known[id(tensor)] for tensor in keras.tree.flatten(trace.outputs)]
+
+    def _note(self, tensors: list[Any], names: list[str]) -> None:
+        self.names.update((id(tensor), (name, tensor)) for tensor, name in zip(tensors, names) if name)
+
+    def _mask(self, mask: Any, query: Any, key: Any) -> tuple[Value | None, bool]:
+        """The keys that count, if a mask of attention says so, and whether it is causal."""
+        meaning = read_mask(mask, int(query.shape[1]), int(key.shape[1]))
+        if meaning.keys is None:
+            return None, meaning.is_causal
+        if id(meaning.keys) not in self.names:
+            raise Unsupported("has a mask of a tensor that is none of the model's inputs")
+        return Value(self.names[id(meaning.keys)][0], tuple(map(int, meaning.keys.shape[1:]))), meaning.is_causal
 
     def _code(self, layer: Any, inputs: list[str], name: str, use: _Use) -> list[str]:
         """Adds what a layer of the user's own does; gives its outputs."""
@@ -221,12 +242,16 @@ class _Reader:
             rewritten = _REWRITTEN.get(type(layer))
             trace = rewritten(layer, *_read_tensors(node)) if rewritten else traced(layer, node.arguments.args, node.arguments.kwargs)
         except Unsupported as error:
-            is_named = _is_code(layer) or type(layer) in _REWRITTEN
+            is_named = _is_code(layer) or type(layer) in _REWRITTEN or type(layer).__name__ in ATTENTIONS
             problems.append(str(error) if is_named else "this kind of layer is not supported")
         if problems:
             self.problems += [f"{who}: {problem}" for problem in problems if use.number == 0]
             return [inputs[0]] * len(node.outputs)
         reads = [self._unmasked(tensor, read, f"{name}.{idx}") for idx, (tensor, read) in enumerate(zip(_read_tensors(node), inputs))]
+        if not rewritten:
+            outside = [outside_of(tensor) for tensor in trace.inputs]
+            of_tensor = {id(tensor): read for tensor, read in zip(_read_tensors(node), reads)}
+            reads = [of_tensor.get(id(tensor)) or self.names.get(id(tensor), ("",))[0] for tensor in outside]
         return self.trace(trace, reads, f"{name}." if use.number == 0 else f"{name}.{use.number}.")
 
     def _unmasked(self, tensor: Any, read: str, name: str) -> str:
@@ -240,7 +265,9 @@ class _Reader:
     def _layer(self, layer: Any, entry: Settings, inputs: list[str], prefix: str, use: _Use) -> list[str]:
         """Adds a use of a layer; gives its outputs."""
         kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
-        if _is_code(layer) or (kind not in LAYERS and not is_graph(layer)) or _resets_before(layer):
+        row = row_of(kind)
+        has_own_mask = kind == "MultiHeadAttention" and use.kwargs.get("attention_mask") is not None
+        if _is_code(layer) or (row is None and not is_graph(layer)) or _resets_before(layer) or has_own_mask:
             return self._code(layer, inputs, name, use)
         who, kwargs = f"layer `{name}` ({kind})", use.kwargs
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
@@ -249,6 +276,8 @@ class _Reader:
         is_reversed = kind == "ReversibleEmbedding" and _is_reversed(kwargs, use.calls[use.number])
         if kind == "ReversibleEmbedding":
             ignored |= {"reverse"}
+        if kind == "PositionEmbedding" and kwargs.get("start_index") == 0:
+            ignored |= {"start_index"}
         if kind in RECURRENT:
             ignored |= {"initial_state"}
         if kind in ATTENTIONS:
@@ -267,8 +296,15 @@ class _Reader:
             self.problems += [f"{who}: {problem}" for problem in self._of_mask(kind, layer)]
         if use.number == 0 and _may_be_itself(kind, use.calls) and _has_mask(use.calls):
             self.problems.append(f"{who}: is not supported behind a mask, which `Embedding` and `Masking` make")
+        if is_graph(layer) and any(None in tensor.shape[1:] for tensor in layer.inputs):
+            # Its own symbolic tensors leave a length open, which is known here.
+            shaped = Shaped(layer, use.calls[use.number].input_tensors)
+            return self.trace(shaped.trace, inputs, f"{name}.")
         if is_graph(layer):
             return self.model(layer, inputs, f"{name}.")
+        is_activated = has_own_activation(kind, entry["config"])
+        if is_activated:
+            entry = {**entry, "config": {**entry["config"], "activation": "linear"}}
         settings = self._settings(who, layer, entry, kind, use)
         if kind in ATTENTIONS:
             settings["use_causal_mask"] = is_causal
@@ -287,7 +323,7 @@ class _Reader:
             for key, what in (("return_state", "return_state"), ("initial_state", "initial_state"), ("ignore_mask", "mask")):
                 if earlier[key] != settings[key]:
                     self.problems.append(f"{who}: `{what}` has to be used in each of its calls, or in none")
-        weights = LAYERS[kind].weights
+        weights = row.weights if row else {}
         is_first = all(node.layer is not layer for node in self.graph.nodes)
         uses = sum(node.layer is layer for node in self.graph.nodes)
         taken = {node.layer_name for node in self.graph.nodes if node.layer is not layer}
@@ -296,8 +332,19 @@ class _Reader:
         if kind == "CustomScaleLayer":
             inputs = [inputs[0], self._scaled(f"{tensor}.scaled", entry["config"], inputs[1])]
         self.graph.nodes.append(Node(tensor, first, layer, settings, inputs, is_first, weights, is_reversed))
+        if is_activated:
+            return self._activated(who, layer, use, tensor)
         is_cut = kind in RECURRENT and use.has_states
         return self._with_states(layer, tensor, use) if is_cut else [tensor] * len(use.calls[use.number].output_tensors)
+
+    def _activated(self, who: str, layer: Any, use: _Use, tensor: str) -> list[str]:
+        """What a function of the user's own makes of a layer's output."""
+        try:
+            trace = traced_function(layer.activation, use.calls[use.number].output_tensors[0])
+        except Unsupported as error:
+            self.problems.append(f"{who}: `activation` {error}")
+            return [tensor]
+        return self.trace(trace, [tensor], f"{tensor.replace(':', '.')}.activation.")
 
     def _with_states(self, layer: Any, tensor: str, use: _Use) -> list[str]:
         """The output of a recurrent layer, and its states, which stand behind the steps of the output."""
@@ -327,7 +374,7 @@ class _Reader:
 
     def _without_mask(self, layer: Any, calls: list[Any], outputs: list[str]) -> list[str]:
         """Outputs without a mask, where Keras drops it and the engine's layer would pass it on."""
-        if is_graph(layer) or _is_code(layer) or type(layer).__name__ not in LAYERS:
+        if is_graph(layer) or _is_code(layer) or row_of(type(layer).__name__) is None:
             return outputs
         is_dropped = not layer.supports_masking
         if not (is_dropped and _has_mask(calls)):
@@ -354,10 +401,12 @@ class _Reader:
         def settled(value: Any) -> Any:
             return reads.get(id(value), value) if isinstance(value, KerasTensor) else value
 
-        args = keras.tree.map_structure(settled, node.arguments.args)
+        args, kwargs = keras.tree.map_structure(settled, node.arguments.args), dict(node.arguments.kwargs)
         shapes = [tuple(int(axis or 0) for axis in tensor.shape[1:]) for tensor in node.outputs]
         try:
-            return [value.name for value in written(Writer(self.graph, name), operation, args, node.arguments.kwargs, shapes[0])]
+            if kwargs.get("mask") is not None and len(args) > 1:
+                kwargs["mask"] = self._mask(kwargs["mask"], *node.arguments.args[:2])
+            return [value.name for value in written(Writer(self.graph, name), operation, args, kwargs, shapes[0])]
         except Unsupported as error:
             self.problems.append(f"operation `{name}` ({type(operation).__name__}): this operation of `keras.ops` {error}")
             return [inputs[0]] * len(node.outputs)
@@ -417,7 +466,12 @@ def _read_for(trace: Trace) -> list[Any]:
 
 def _read_tensors(node: Any) -> list[Any]:
     """Tensors that a use of a layer reads, apart from masks."""
-    named = [node.arguments.kwargs.get(part) for part in _READ]
+    kwargs = node.arguments.kwargs
+    if _is_code(node.operation):
+        # Code may read anything. A mask is not computed, but read by its meaning where attention takes it.
+        named = [value for key, value in kwargs.items() if "mask" not in key]
+    else:
+        named = [kwargs.get(part) for part in _READ]
     return [tensor for tensor in keras.tree.flatten([node.arguments.args, named]) if isinstance(tensor, KerasTensor)]
 
 

@@ -369,6 +369,14 @@ LAYERS: dict[str, Row] = {
     "ZeroPadding2D": Row("ZeroPadding2D", take=("padding",)),
 }
 
+#: Layers of KerasHub that the engine has as they are, by class; all others are traced.
+OF_KERAS_HUB: dict[str, Row] = {
+    "PositionEmbedding": Row(
+        "PositionEmbedding", take=("sequence_length",), weights={"embeddings": "position_embeddings"}, looks_at=("initializer",)
+    ),
+    "ReversibleEmbedding": LAYERS["ReversibleEmbedding"],
+}
+
 #: Layers that do with the mask of a sequence what they do in Keras, of those that Keras passes it through or that take it.
 MASKS = frozenset(
     _words(
@@ -390,9 +398,28 @@ FUNCTIONS = frozenset(
 )
 
 
+#: Layers whose activation may be a function of the user's own: a layer behind them.
+ACTIVATED = ("Activation", "Conv1D", "Conv2D", "Conv2DTranspose", "Dense", "DepthwiseConv2D", "SeparableConv2D")
+
+
+def has_own_activation(kind: str, config: Settings) -> bool:
+    """Is its activation a function that the engine does not know by name?"""
+    return kind in ACTIVATED and _activation(config.get("activation", "linear")) is not None
+
+
+def is_of_keras_hub(layer: Any) -> bool:
+    """Is it a layer of KerasHub that the engine has as it is?"""
+    return type(layer).__module__.startswith("keras_hub.") and type(layer).__name__ in OF_KERAS_HUB
+
+
+def row_of(kind: str) -> Row | None:
+    """The row of a layer by its class; `None` if the engine has none."""
+    return LAYERS.get(kind) or OF_KERAS_HUB.get(kind)
+
+
 def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, list[str]]:
     """Type and settings of a layer, and what is wrong with it."""
-    row = LAYERS[kind]
+    row = LAYERS.get(kind) or OF_KERAS_HUB[kind]
     problems = [text for key, value in config.items() if (text := _refusal(row, key, value))]
     settings = {"type": row.type, **{key: config[key] for key in row.take if config.get(key) is not None}}
     settings.update({key: _penalty(value) for key, value in config.items() if _is_regularizer(key) and _penalty(value)})

@@ -13,6 +13,7 @@ from keras.src.backend import KerasTensor
 
 from ._held import Held, Looked, Shaped, plain
 from ._layers import Settings
+from ._masks import Attended
 from ._nodes import Graph, Node, Unsupported
 
 #: Products of two tensors hold so many numbers for each row at most: they are made before they are added.
@@ -185,10 +186,12 @@ class Writer:
         sizes = {"input_dim": layer.input_dim, "output_dim": layer.output_dim}
         return self.layer("Embedding", [places], values.shape, ("embeddings", layer._embeddings), **sizes)
 
-    def dense(self, x: Value, kernel: Any) -> Value:
-        """The product of a tensor's last axis and a matrix of weights."""
-        units = int(kernel.shape[1])
-        return self.layer("Dense", [x], (*x.shape[:-1], units), ("kernel", kernel), units=units, use_bias=False)
+    def dense(self, x: Value, kernel: Any, n_axes: int = 1) -> Value:
+        """The product of a tensor's last axes and weights, of which these are the first."""
+        rest, made = x.shape[: len(x.shape) - n_axes], tuple(map(int, kernel.shape[n_axes:]))
+        flat, units = self.reshape(x, (*rest, math.prod(x.shape[len(rest) :]))), math.prod(made)
+        product = self.layer("Dense", [flat], (*rest, units), ("kernel", kernel), units=units, use_bias=False)
+        return self.reshape(product, (*rest, *made))
 
     def product(self, a: Value, b: Value) -> Value:
         """`a [..., i, k]` times `b [..., k, j]`."""
@@ -202,11 +205,12 @@ class Writer:
         right = self.reshape(b, (*[1] * (rank + 2 - len(b.shape)), *b.shape[:-2], 1, cols, inner))
         return self.sum(self.two("Multiply", left, right), [rank + 2])
 
-    def attention(self, query: Value, key: Value, value: Value, scale: float | None = None, is_causal: bool = False) -> Value:
-        """`softmax(query · keyᵀ · scale) · value` of sequences `[time, heads, dim]`; `scale` is `1 / √dim` if not given."""
+    def attention(self, sequences: Sequence[Value], scale: float | None, is_causal: bool, keys: Value | None = None, dropout: float = 0.0) -> Value:
+        """`softmax(query · keyᵀ · scale) · value` of `[time, heads, dim]`, where `keys` count; `scale` is `1 / √dim` if not given."""
+        query, key, value = sequences
         scaled = self.affine(query, 1.0 if scale is None else scale * math.sqrt(query.shape[-1]))
-        shape = (*query.shape[:2], value.shape[-1])
-        return self.layer("DotProductAttention", [scaled, key, value], shape, use_causal_mask=is_causal)
+        shape, reads = (*query.shape[:2], value.shape[-1]), [scaled, key, value, *([keys] if keys else [])]
+        return self.layer("DotProductAttention", reads, shape, use_causal_mask=is_causal, dropout=dropout)
 
 
 def _variable(values: Any) -> Any:
@@ -261,14 +265,15 @@ def written(writer: Writer, operation: Any, args: tuple[Any, ...], kwargs: dict[
         Unsupported: If the engine has nothing that does it.
     """
     kind = type(operation).__name__
-    if not type(operation).__module__.startswith("keras.") or kind not in _OPERATIONS:
+    make = _attention if isinstance(operation, Attended) else _OPERATIONS.get(kind)
+    if make is None or not type(operation).__module__.startswith(("keras.", "manyhands_ml.")):
         raise Unsupported(_LACKING.get(kind, "is not supported: use a layer in its place"))
     given = {key: value for key, value in kwargs.items() if value is not None}
     known = _NAMED.get(kind, {})
     other = [key for key, value in given.items() if key not in known or known[key] not in (..., value)]
     if other:
         raise Unsupported(f"has the argument `{other[0]}={given[other[0]]}`, which is not supported")
-    made = _OPERATIONS[kind](Call(writer, operation, args, given, shape))
+    made = make(Call(writer, operation, args, given, shape))
     return made if isinstance(made, list) else [writer.named(made)]
 
 
@@ -602,6 +607,10 @@ def _einsum(call: Call) -> Value:
     elif batch in of_other:
         raise Unsupported("needs weights without the batch")
     else:
+        # The last axes of the tensor are the first of the weights: a product with a matrix.
+        begin = next((at for at in range(len(of_x)) if of_other.startswith(of_x[at:])), len(of_x))
+        if begin < len(of_x) and output[1:] == of_x[:begin] + of_other[len(of_x) - begin :]:
+            return call.writer.dense(x, other, len(of_x) - begin)
         other = call.writer.weight(other, x)
     return _summed(call.writer, (x, of_x), (other, of_other), output[1:])
 
@@ -622,12 +631,12 @@ def _summed(writer: Writer, one: tuple[Value, str], other: tuple[Value, str], ou
 
 
 def _attention(call: Call) -> Value:
-    query, key, value = call.args[:3]
-    is_causal = bool(call.operation.is_causal)
-    if getattr(call.operation, "attn_logits_soft_cap", None) is not None or any(given is not None for given in call.args[3:]):
-        raise Unsupported("needs no bias, mask or cap")
-    scale = call.kwargs.get("scale")
-    return call.writer.attention(query, key, value, None if scale is None else float(scale), is_causal)
+    operation, (keys, is_causal) = call.operation, call.kwargs.get("mask", (None, False))
+    if getattr(operation, "attn_logits_soft_cap", None) is not None or any(given is not None for given in call.args[3:]):
+        raise Unsupported("needs no bias or cap, and its mask by name")
+    scale = call.kwargs.get("scale", getattr(operation, "scale", None))
+    is_causal = is_causal or bool(operation.is_causal)
+    return call.writer.attention(call.args[:3], None if scale is None else float(scale), is_causal, keys, getattr(operation, "dropout", 0.0))
 
 
 def _named_function(call: Call) -> Value:
@@ -641,7 +650,7 @@ def _cast(call: Call) -> Value:
 
 
 #: Named arguments of calls, by class: the value that they need, or `...` for any.
-_NAMED: dict[str, dict[str, Any]] = {"Pad": {"constant_values": ...}, "DotProductAttention": {"scale": ...}, "Max": {"initial": None}}
+_NAMED: dict[str, dict[str, Any]] = {"Pad": {"constant_values": ...}, "Attended": {"mask": ...}, "DotProductAttention": {"scale": ..., "mask": ...}, "Max": {"initial": None}}
 
 #: What operations are in the engine, by class.
 _OPERATIONS: dict[str, Callable[[Call], Value | list[Value]]] = {

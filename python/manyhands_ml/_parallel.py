@@ -14,14 +14,14 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.utils.python_utils import pythonify_logs
 
 from ._compiled import Compiled, are_by_position, compiled, tell
-from ._shapes import Shaped, Shapes, is_open, shapes_of
+from ._shapes import Shapes, is_open, shapes_of
 from ._data import Arrays, Data, Epoch, Reading, first_batch, one_batch
 from ._engine import Engine
 from ._graph import output_structure
 from ._hooks import Hooks
 from ._nodes import Unsupported
 from ._rig import Rig
-from ._traced import Traced, is_graph
+from ._traced import Shaped, Traced, is_graph
 from .errors import ModelError, SettingError, explained
 
 #: Versions of Keras whose configurations are known: from the first, before the second.

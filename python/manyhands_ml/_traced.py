@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src import backend
 from keras.src.backend import KerasTensor
 from keras.src.models.functional import Functional
@@ -19,6 +20,7 @@ from keras.src.ops import node as keras_node
 from keras.src.ops.function import map_graph
 
 from ._held import Looked
+from ._masks import attended, stands_for
 from ._nodes import Unsupported
 
 #: Operators that a weight may begin with, and the operations that they are.
@@ -66,6 +68,55 @@ class Traced:
         return self._model(*args, **kwargs)
 
 
+class Shaped(Traced):
+    """A model whose inputs have the shapes of a batch: the same layers, called again on symbolic inputs without `None`."""
+
+    def __init__(self, model: keras.Model, x: Any) -> None:
+        inner = getattr(model, "_functional", model)
+        self._model, self._functional = model, self
+        made: dict[int, Any] = {}
+        for tensor, shape in zip(inner.inputs, sizes(x)):
+            # A last axis of 1 may be left out.
+            shape = (*shape, *[1] * (len(tensor.shape) - 1 - len(shape)))
+            row = [given if size is None else size for size, given in zip(tensor.shape[1:], shape)]
+            made[id(tensor)] = keras.Input(batch_shape=(None, *row), dtype=tensor.dtype, name=tensor.name)
+
+        def again(value: Any) -> Any:
+            return made.get(id(value), value)
+
+        for node in Trace.of(inner.inputs, inner.outputs).nodes:
+            # Layers find masks again by themselves.
+            masks = [getattr(tensor, "_keras_mask", None) for tensor in node.input_tensors]
+            kwargs = {key: value for key, value in node.arguments.kwargs.items() if not any(_is_same(value, mask) for mask in masks)}
+            args, kwargs = keras.tree.map_structure(again, (node.arguments.args, kwargs))
+            outputs = keras.tree.flatten(node.operation(*args, **kwargs))
+            made.update((id(tensor), new) for tensor, new in zip(node.outputs, outputs))
+        self.inputs = [made[id(tensor)] for tensor in inner.inputs]
+        self._inputs_struct = keras.tree.map_structure(again, inner._inputs_struct)
+        self._outputs_struct = keras.tree.map_structure(again, inner._outputs_struct)
+        self.outputs = keras.tree.flatten(self._outputs_struct)
+        self.trace = Trace.of(self.inputs, self._outputs_struct)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Are two symbolic tensors computed alike, of the same tensors? Keras makes the mask of an `Embedding` again in each call."""
+    if a is b or not (isinstance(a, KerasTensor) and isinstance(b, KerasTensor)):
+        return a is b and a is not None
+    one, other = (tensor._keras_history for tensor in (a, b))
+    nodes = [it.operation._inbound_nodes[it.node_index] for it in (one, other)]
+    if type(one.operation) is not type(other.operation) or nodes[0].is_input or nodes[1].is_input:
+        return False
+    flat = [keras.tree.flatten((node.arguments.args, node.arguments.kwargs)) for node in nodes]
+    return len(flat[0]) == len(flat[1]) and all(
+        _is_same(left, right) if isinstance(left, KerasTensor) else left == right for left, right in zip(*flat)
+    )
+
+
+def sizes(x: Any) -> tuple[Any, ...]:
+    """Shapes of rows."""
+    return tuple(tuple(np.shape(part)[1:]) for part in keras.tree.flatten(x))
+
+
 def is_graph(model: Any) -> bool:
     """Is it a sequential or functional model, whose `call` is that of Keras?"""
     return isinstance(model, (Functional, keras.Sequential)) and type(model).call in (Functional.call, keras.Sequential.call)
@@ -80,7 +131,10 @@ def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
     fresh: dict[int, Any] = {}
 
     def symbol(value: Any) -> Any:
-        return fresh.setdefault(id(value), _input(value)) if isinstance(value, KerasTensor) else value
+        if isinstance(value, KerasTensor) and id(value) not in fresh:
+            fresh[id(value)] = _input(value)
+            stands_for(fresh[id(value)], value)
+        return fresh.get(id(value), value)
 
     args, kwargs = keras.tree.map_structure(symbol, (args, kwargs))
     if "training" in inspect.signature(layer.call).parameters:
@@ -96,6 +150,20 @@ def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
     if any(not isinstance(tensor, KerasTensor) for tensor in keras.tree.flatten(outputs)):
         raise Unsupported("gives something that is no tensor of its inputs")
     return Trace.of(list(fresh.values()), outputs, places)
+
+
+def traced_function(function: Callable[[Any], Any], like: Any) -> Trace:
+    """What a function does with one tensor, of the shape and type of another.
+
+    Raises:
+        Unsupported: If it can't be told from it.
+    """
+    x, places = _input(like), dict[int, str]()
+    with _noted(places):
+        outputs = _guarded(lambda: function(x))
+    if not isinstance(outputs, KerasTensor):
+        raise Unsupported("gives no tensor")
+    return Trace.of(x, outputs, places)
 
 
 #: Layers that do with each step of a sequence what `TimeDistributed` would make them do.
@@ -142,6 +210,20 @@ def reset_before(layer: Any, tensor: Any, *initial: Any) -> Trace:
         states.append(made if state is None else made + update * state)
     output = ops.stack(states, axis=1) if layer.return_sequences else states[-1]
     return Trace.of([x, *given], [output, states[-1]] if layer.return_state else output)
+
+
+def _adapted(layer: Any, x: Any, training: Any = None) -> Any:
+    """What an `EinsumDense` with low-rank factors gives, without a sum of weights: its kernel is `kernel + scale · a · b`."""
+    ops, (inputs, output) = keras.ops, layer.equation.split("->")
+    of_x, of_kernel = inputs.split(",")
+    if "." in inputs or of_kernel[-1] != output[-1]:
+        raise Unsupported(f"has low-rank factors beside the equation `{layer.equation}`")
+    rank = next(letter for letter in "zyxwvutsrqponmlkjihgfedcba" if letter not in inputs)
+    reduced = ops.einsum(f"{of_x},{of_kernel[:-1]}{rank}->{output[:-1]}{rank}", x, layer.lora_kernel_a)
+    change = ops.einsum(f"{output[:-1]}{rank},{rank}{output[-1]}->{output}", reduced, layer.lora_kernel_b)
+    made = ops.einsum(layer.equation, x, layer._kernel) + change * (layer.lora_alpha / layer.lora_rank)
+    made = made if layer.bias is None else made + layer.bias
+    return made if layer.activation is None else layer.activation(made)
 
 
 class _Weight:
@@ -204,9 +286,14 @@ def _is_users(filename: str) -> bool:
 def _noted(places: dict[int, str]) -> Iterator[None]:
     """Notes the line of the user's code that makes each node.
 
-    It lets a weight be the first factor of a tensor, and an `Embedding` look up places that are known.
+    It lets a weight be the first factor of a tensor, and an `Embedding` look up places that are known. An array that is stretched to
+    as many rows as a batch has stays as it is: all rows are alike. Attention with a mask of code's own is one operation, and the
+    layers that make its parts are what their code says.
     """
     made, add_loss, look_up = keras_node.Node.__init__, keras.Layer.add_loss, keras.layers.Embedding.call
+    attention, stretch = keras.layers.MultiHeadAttention, keras.ops.broadcast_to
+    compute = attention._compute_attention
+    inlined = (keras.layers.EinsumDense, attention)
     kind = keras.Variable
     names = [f"__{name}__" for name in _OPERATORS]
     plain, own = {name: getattr(kind, name) for name in names}, [name for name in names if name in vars(kind)]
@@ -225,6 +312,17 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
     def looked(self: Any, inputs: Any) -> Any:
         return look_up(self, inputs) if isinstance(inputs, KerasTensor) else Looked(self, backend.convert_to_numpy(inputs))
 
+    def stretched(x: Any, shape: Any) -> Any:
+        is_of_batch = not isinstance(x, KerasTensor) and len(shape) > 0 and shape[0] is None
+        return stretch(x, (1, *shape[1:]) if is_of_batch else shape)
+
+    def inline(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_code = type(self) is not attention and self.built
+        is_traced = any(isinstance(tensor, KerasTensor) for tensor in keras.tree.flatten([args, kwargs]))
+        if not (is_code and is_traced):
+            return keras.Layer.__call__(self, *args, **kwargs)
+        return _adapted(self, *args) if getattr(self, "lora_enabled", False) else self.call(*args, **kwargs)
+
     def operator(name: str) -> Any:
         operation = getattr(keras.ops, _OPERATORS[name.strip("_")])
 
@@ -235,11 +333,17 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
 
     try:
         keras_node.Node.__init__, keras.Layer.add_loss, keras.layers.Embedding.call = noted, no_loss, looked
+        attention._compute_attention, keras.ops.broadcast_to = attended, stretched
+        for layer in inlined:
+            layer.__call__ = inline
         for name in names:
             setattr(kind, name, operator(name))
         yield
     finally:
         keras_node.Node.__init__, keras.Layer.add_loss, keras.layers.Embedding.call = made, add_loss, look_up
+        attention._compute_attention, keras.ops.broadcast_to = compute, stretch
+        for layer in inlined:
+            del layer.__call__
         for name, method in plain.items():
             if name in own:
                 setattr(kind, name, method)

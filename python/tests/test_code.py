@@ -17,6 +17,11 @@ from manyhands_ml import ModelError, make_parallel
 SEQUENCE, ROW, PICTURE = (6, 4), (8,), (6, 5, 3)
 ROWS, BATCH = 40, 8
 
+
+def _own_gelu(x: Any) -> Any:
+    return x * ops.sigmoid(1.7 * x)
+
+
 #: Operations on a tensor: what a model does before its last layer.
 OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "the first step": (SEQUENCE, lambda x: x[:, 0]),
@@ -71,6 +76,11 @@ OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
         SEQUENCE,
         lambda x: ops.dot_product_attention(*[ops.reshape(x, (-1, 6, 2, 2))] * 3, is_causal=True, scale=0.9),
     ),
+    "attention with a mask": (
+        SEQUENCE,
+        lambda x: ops.dot_product_attention(*[ops.reshape(x, (-1, 6, 2, 2))] * 3, mask=np.tri(6, dtype=bool)[None, None]),
+    ),
+    "an activation of one's own": (ROW, lambda x: layers.Dense(4, activation=_own_gelu)(x)),
 }
 
 
@@ -261,6 +271,37 @@ MODELS: dict[str, tuple[tuple[int, ...], Callable[[], Any]]] = {
 }
 
 
+class Decoder(layers.Layer):
+    """Attention with a mask that code makes, as the examples of keras.io and KerasHub have it, and its parts as `EinsumDense`."""
+
+    def __init__(self, dropout: float = 0.0, is_seen: Callable[[Any, Any], Any] = lambda i, j: i >= j, **more: Any) -> None:
+        super().__init__(**more)
+        self.is_seen = is_seen
+        self.attention = layers.MultiHeadAttention(2, 3, dropout=dropout)
+        self.parts = layers.EinsumDense("abc,cde->abde", (None, 2, 2), bias_axes="de")
+
+    def build(self, shape: Any) -> None:
+        self.attention.build(shape, shape)
+        self.parts.build(shape)
+
+    def call(self, x: Any, padding_mask: Any) -> Any:
+        places = ops.arange(x.shape[1])
+        seen = ops.cast(self.is_seen(ops.expand_dims(places, 1), places), "int32")
+        seen = ops.broadcast_to(ops.expand_dims(seen, 0), (ops.shape(x)[0], x.shape[1], x.shape[1]))
+        seen = ops.minimum(seen, ops.cast(ops.expand_dims(padding_mask, 1), "int32"))
+        return ops.reshape(self.parts(x + self.attention(x, x, attention_mask=seen)), (-1, x.shape[1], 4))
+
+
+def _decoded(rank: int = 0, **settings: Any) -> Any:
+    x, padding = keras.Input(SEQUENCE), keras.Input(SEQUENCE[:1], dtype="bool")
+    layer = Decoder(**settings)
+    y = layer(layers.Dense(4)(x), padding_mask=padding)
+    if rank:
+        layer.parts.enable_lora(rank)
+        layer.parts.lora_kernel_b.assign(0.1 * np.arange(1.0, 2.0 * rank + 1).reshape(rank, 2))
+    return keras.Model([x, padding], layers.Dense(2)(layers.Flatten()(y)))
+
+
 def _told(model: Any, x: Any, y: Any) -> Any:
     """The losses of 10 steps, and weights."""
     losses: list[float] = []
@@ -317,6 +358,29 @@ def test_code_of_ones_own_trains_as_in_keras(name: str, rig: str) -> None:
 def test_padded_words_are_translated_as_in_keras(rng: np.random.Generator, rig: str) -> None:
     x, y = [rng.integers(0, 6, (ROWS, length)) for length in (5, 7)], rng.normal(size=(ROWS, 2)).astype("float32")
     _compare(*(_trained(_translator, x, y, adapters) for adapters in (None, rig)))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_masks_that_code_makes_are_those_of_keras(rng: np.random.Generator, rig: str, rank: int) -> None:
+    x, y = _data(SEQUENCE)
+    padding = np.arange(SEQUENCE[0]) < rng.integers(0, 7, (ROWS, 1))
+    _compare(*(_trained(lambda: _decoded(rank), [x, padding], y, adapters) for adapters in (None, rig)))
+
+
+def test_other_masks_of_code_are_refused_by_name(rng: np.random.Generator) -> None:
+    x, y = _data(SEQUENCE)
+    model = make_parallel(_decoded(is_seen=lambda i, j: abs(i - j) < 2), "cpu")
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match=r"has a mask of another kind than keys that count and a causal one"):
+        model.fit([x, np.ones((ROWS, 6), bool)], y, verbose=0)
+
+
+def test_dropped_probabilities_behind_a_mask_train(rng: np.random.Generator) -> None:
+    x, y = _data(SEQUENCE)
+    model = make_parallel(_decoded(dropout=0.3), "cpu,cpu")
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    losses = model.fit([x, np.ones((ROWS, 6), bool)], y, epochs=8, verbose=0).history["loss"]
+    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_states_are_outputs_of_a_model(rng: np.random.Generator) -> None:
