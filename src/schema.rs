@@ -24,6 +24,42 @@ pub struct Schema {
     /// The rows that were set aside, if these are what was left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_out: Option<HeldOut>,
+    /// Pixels that the model expects, where it comes from another program. Models of this one expect them from 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pixels: Option<Pixels>,
+}
+
+/// Pixels that a trained network expects of its images. Data have red, green and blue from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Pixels {
+    /// From 0 to 1, as they are.
+    #[serde(rename = "0..1")]
+    Unit,
+    /// From -1 to 1: Keras' MobileNet, MobileNetV2, ResNetV2, Xception, Inception and NASNet, whose mode is `tf`.
+    #[serde(rename = "-1..1")]
+    Centered,
+    /// From 0 to 255: Keras' EfficientNet, ConvNeXt and MobileNetV3, whose first layers divide them.
+    #[serde(rename = "0..255")]
+    Bytes,
+    /// Less the mean of ImageNet's channels, by their deviation: torchvision's networks and Keras' DenseNet.
+    #[serde(rename = "torch")]
+    Torch,
+    /// Blue, green and red from 0 to 255, less their means in ImageNet: Keras' VGG and ResNet.
+    #[serde(rename = "caffe")]
+    Caffe,
+}
+
+impl std::fmt::Display for Pixels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unit => "0..1",
+            Self::Centered => "-1..1",
+            Self::Bytes => "0..255",
+            Self::Torch => "torch",
+            Self::Caffe => "caffe",
+        })
+    }
 }
 
 /// An input or a target.
@@ -300,7 +336,7 @@ impl Schema {
     pub fn with_classes<S: Into<String>>(format: Format, classes: impl IntoIterator<Item = S>) -> Self {
         let classes = classes.into_iter().map(Into::into).collect();
         let targets = vec![Field { classes, ..Field::default() }];
-        Self { format, inputs: vec![Field::default()], targets, held_out: None }
+        Self { format, inputs: vec![Field::default()], targets, ..Self::default() }
     }
 
     /// The format, as command and exporter see it.

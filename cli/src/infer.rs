@@ -165,6 +165,7 @@ impl TrainedModelArgs {
         let mut watched = compile.clone();
         let seen = SeenClasses::watch(&model, &mut watched);
         let source = self.source(&settings, &model, path)?;
+        SettingsFile::check_pixels(&source.config, &model).map_err(|error| in_file(&self.file, error))?;
         let inputs = open(&source, &model)?;
         let chosen = adapters::choose(self.adapters.adapters.as_deref(), settings.training.adapters.as_deref())?;
         let trainer = Trainer::new(model, watched).map_err(|error| self.hint(error))?;
@@ -216,6 +217,7 @@ fn is_described(file: &Path) -> bool {
 /// An error of a model, with its file.
 fn in_file(file: &Path, error: Error) -> Error {
     match error.kind() {
+        ErrorKind::Model => Error::model(format!("`{}`", file.display()), error.problem(), error.help()),
         ErrorKind::NonFinite => {
             Error::non_finite(format!("`{}`, {},", file.display(), error.who()), error.problem(), error.help())
         }

@@ -7,6 +7,7 @@ mod early_stopping;
 mod language;
 mod mistaken;
 mod model;
+mod pixels;
 mod training;
 
 use std::borrow::Cow;
@@ -214,14 +215,17 @@ impl SettingsFile {
 
     fn read_model(&self, seed: u64) -> Result<Model> {
         match &self.model {
-            ModelSource::File(path) => Model::load(path),
+            ModelSource::File(path) => {
+                let model = Model::load(path)?;
+                pixels::check(&self.data, &model, true).map_err(|error| self.of_model(&error))?;
+                Ok(model)
+            }
             ModelSource::Language(language) => language.build(seed),
-            ModelSource::Start { start, until, config } => {
-                let model = Model::load(start)?.with_head(until.as_deref(), &config.layers, &config.outputs, seed);
-                model.map_err(|error| {
-                    let who = format!("`{}`, table `model`, {}", shown(&self.file), error.who());
-                    Error::model(who, error.problem(), error.help())
-                })
+            ModelSource::Start { start, until, pixels, config } => {
+                let trunk = pixels::in_front(&self.data, Model::load(start)?, *pixels);
+                let model =
+                    trunk.and_then(|trunk| trunk.with_head(until.as_deref(), &config.layers, &config.outputs, seed));
+                model.map_err(|error| self.of_model(&error))
             }
             ModelSource::Layers(config) => {
                 self.with_inputs(config, seed)?.build(seed).map_err(|error| match error.kind() {
@@ -236,6 +240,17 @@ impl SettingsFile {
                 })
             }
         }
+    }
+
+    /// Refuses a model whose images have other pixels than these data.
+    pub fn check_pixels(data: &DataConfig, model: &Model) -> Result<()> {
+        pixels::check(data, model, false)
+    }
+
+    /// An error of the table `[model]`, with the file.
+    fn of_model(&self, error: &Error) -> Error {
+        let who = format!("`{}`, table `model`, {}", shown(&self.file), error.who());
+        Error::model(who, error.problem(), error.help())
     }
 
     /// The layers with inputs: those of the model, else the inputs of the data.

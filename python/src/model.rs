@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use manyhands::layers::Activation;
 use manyhands::layers::LAYERS;
 use manyhands::misread;
+use manyhands::schema::{Pixels, Schema};
 use manyhands::{Error, ModelConfig, presets};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
@@ -134,6 +135,23 @@ impl Model {
         let objective: Objective = read(py, "the objective", objective)?;
         py.detach(|| self.lock().set_evaluation(objective.evaluation()));
         Ok(())
+    }
+
+    /// Keeps the pixels that it expects in its file.
+    fn set_pixels(&self, py: Python<'_>, pixels: &str) -> PyResult<()> {
+        let pixels: Pixels = read(py, "the pixels", &format!("\"{pixels}\""))?;
+        py.detach(|| {
+            let mut model = self.lock();
+            let schema = Schema { pixels: Some(pixels), ..model.schema().clone() };
+            model.set_schema(schema);
+        });
+        Ok(())
+    }
+
+    /// Pixels that it expects, as far as that is known.
+    #[getter]
+    fn pixels(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.lock().pixels()).map(|pixels| pixels.to_string())
     }
 
     /// Takes these weights and statistics; what is not named stays.

@@ -202,6 +202,7 @@ impl Dataset for Texts {
             inputs: vec![text],
             targets: if self.has_targets { vec![next] } else { Vec::new() },
             held_out: None,
+            pixels: None,
         }
     }
 

@@ -6,7 +6,7 @@
 // Files: `build.rs`: graph, shapes, initial weights; `needed.rs`: layers that outputs need; `trainable.rs`: layers that training may
 // change; `objective.rs`: losses and metrics a model is trained for; `compile.rs`: model to plan; `model_part.rs`: the passes of all nodes or
 // of a stage (`model_part/pieces.rs`: logits of a vocabulary); `stages.rs`: a plan for each stage. As files: `config.rs` (TOML, JSON), `file.rs` (safetensors), `evaluation.rs` (losses
-// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them), `lora.rs` (trainable factors beside frozen kernels),
+// and metrics in it), `export.rs` (ONNX), `own.rs` (users' kinds), `head.rs` (its first layers with others behind them), `pixels.rs` (a layer before them), `lora.rs` (trainable factors beside frozen kernels),
 // `packed.rs` and `packing.rs` (frozen kernels in few bits). `summary.rs`: a table.
 
 mod build;
@@ -23,6 +23,7 @@ pub(crate) mod objective;
 mod own;
 mod packed;
 mod packing;
+mod pixels;
 pub(crate) mod stages;
 mod summary;
 mod trainable;

@@ -21,6 +21,7 @@ mod judged;
 mod merge;
 mod names;
 mod portable;
+mod pretrained;
 mod report;
 mod runs;
 mod saving;

@@ -27,6 +27,7 @@ mod metrics;
 mod norm_rows;
 mod optimizers;
 mod packed;
+mod pixels;
 mod random;
 mod recurrent_rows;
 mod reshaping;

@@ -195,7 +195,7 @@ fn schema(vocabulary: &Vocabulary) -> Schema {
     let text = Field { text: Some(text), ..Field::default() };
     let next = Field { classes: vocabulary.tokens().to_vec(), ..text.clone() };
     let format = Format::Text { sequence_stride: LENGTH };
-    Schema { format, inputs: vec![text], targets: vec![next], held_out: None }
+    Schema { format, inputs: vec![text], targets: vec![next], ..Schema::default() }
 }
 
 /// Loss of a text, if each character is expected as often as it is in another one.

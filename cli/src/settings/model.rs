@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use manyhands::model::{InputConfig, LayerConfig};
+use manyhands::schema::Pixels;
 use manyhands::{ModelConfig, Result, Shape};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
@@ -21,6 +22,7 @@ pub enum ModelSource {
     Start {
         start: PathBuf,
         until: Option<String>,
+        pixels: Option<Pixels>,
         config: ModelConfig,
     },
     /// A language model of others, with factors to train.
@@ -36,6 +38,8 @@ pub(super) struct ModelTable {
     start: Option<PathBuf>,
     /// The last layer of `start` that is used; all are, if it is left out.
     until: Option<String>,
+    /// Pixels that `start` expects, if its file does not tell: a frozen layer in front makes them of pixels from 0 to 1.
+    pixels: Option<Pixels>,
     /// Shape of a row of the one input, which is then called `input`. Without inputs, they are those of the data.
     input: Option<Shape>,
     /// Several inputs.
@@ -55,20 +59,28 @@ pub(super) struct ModelTable {
 impl ModelTable {
     /// The source that the table tells, or what is wrong with it.
     fn source(self) -> Result<ModelSource, &'static str> {
-        let Self { start, until, input, inputs, layers, outputs, language } = self;
+        let Self { start, until, pixels, input, inputs, layers, outputs, language } = self;
         let has_inputs = input.is_some() || !inputs.is_empty();
         if let Some(language) = language {
-            let is_alone = start.is_none() && until.is_none() && !has_inputs && layers.is_none() && outputs.is_empty();
+            let is_alone = start.is_none()
+                && until.is_none()
+                && pixels.is_none()
+                && !has_inputs
+                && layers.is_none()
+                && outputs.is_empty();
             return if is_alone { Ok(ModelSource::Language(language)) } else { Err("needs nothing beside `language`") };
         }
         if start.is_none() && until.is_some() {
             return Err("needs `start`, a model file, beside `until`");
         }
+        if start.is_none() && pixels.is_some() {
+            return Err("needs `start`, a model file, beside `pixels`: a new model learns from pixels from 0 to 1");
+        }
         let Some(layers) = layers else { return Err("needs `layers`") };
         let config = ModelConfig { input, inputs, layers, outputs };
         match (start, until) {
             (Some(_), _) if has_inputs => Err("needs no inputs beside `start`, whose model has them"),
-            (Some(start), until) => Ok(ModelSource::Start { start, until, config }),
+            (Some(start), until) => Ok(ModelSource::Start { start, until, pixels, config }),
             (None, _) => Ok(ModelSource::Layers(config)),
         }
     }

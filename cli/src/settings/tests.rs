@@ -55,6 +55,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "`run.toml`, line 3, key `layer`, is not known here\n  help: did you mean `layers`?",
     ),
     ("[model]\nuntil = \"a\"\nlayers = []\n", "needs `start`, a model file, beside `until`"),
+    ("[model]\npixels = \"-1..1\"\nlayers = []\n", "needs `start`, a model file, beside `pixels`"),
     ("[model]\nstart = \"a\"\ninput = [8]\nlayers = []\n", "needs no inputs beside `start`, whose model has them"),
     ("[data]\ntype = \"digits\"\n", "`run.toml` needs `model`, but has none\n  help: add `model`"),
     (

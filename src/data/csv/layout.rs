@@ -274,6 +274,7 @@ impl ColumnLayout {
             inputs: self.inputs.iter().zip(texts).map(|(part, text)| Field { text, ..field(part) }).collect(),
             targets: self.targets.iter().zip(classes).map(|(part, classes)| Field { classes, ..field(part) }).collect(),
             held_out: None,
+            pixels: None,
         }
     }
 

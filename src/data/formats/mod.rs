@@ -51,27 +51,27 @@ pub use text::TextConfig;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DataConfig {
-    /// The [`digits`](super::digits) that are part of the crate.
+    /// Handwritten digits that are part of the program: 8 × 8 pixels, 10 classes.
     Digits(DigitsConfig),
-    /// A folder with MNIST's four files, or files of its kind ([`idx::open_folder`](super::idx::open_folder)).
+    /// A folder with MNIST's four files, or files of its kind.
     Idx(IdxConfig),
-    /// IDX files by name ([`idx::open_pair`](super::idx::open_pair)).
+    /// IDX files by name.
     IdxFiles(IdxFilesConfig),
-    /// The folder of CIFAR-10's binary version ([`cifar::open`](super::cifar::open)).
+    /// The folder of CIFAR-10's binary version.
     Cifar10(CifarConfig),
-    /// Tables ([`csv::open`](super::csv::open)).
+    /// Tables.
     Csv(TableConfig),
-    /// A folder of images for each class ([`ImageFolder`](super::ImageFolder)).
+    /// A folder of images for each class.
     ImageFolder(FolderConfig),
-    /// Arrays of NumPy, a file each ([`numpy`](super::numpy)).
+    /// Arrays of NumPy, a file each.
     Npy(NpyConfig),
-    /// Arrays of NumPy in one file, such as Keras' `mnist.npz` ([`numpy`](super::numpy)).
+    /// Arrays of NumPy in one file, such as Keras' `mnist.npz`.
     Npz(NpzConfig),
-    /// Tensors in one file, such as PyTorch's ([`safetensors`](super::safetensors)).
+    /// Tensors in one file, such as PyTorch's.
     Safetensors(SafetensorsConfig),
-    /// Texts, whose next token is predicted at each position ([`Texts`](super::Texts)).
+    /// Texts, whose next token is predicted at each position.
     Text(TextConfig),
-    /// Made-up data ([`Synthetic`](super::Synthetic)).
+    /// Made-up data.
     Synthetic(SyntheticConfig),
 }
 
