@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use manyhands::data::csv::{ColumnKind, InputColumns, NumberScale, TargetKind};
 use manyhands::data::{Augmentation, DataConfig, FillMode, FlipMode, TokenSettings, Unreadable};
 use manyhands::layers::{Activation, Initializer, Interpolation, MergeMode, Padding, Padding1D};
-use manyhands::schema::{LabelMode, Missing};
+use manyhands::schema::{LabelMode, Missing, Pixels};
 use manyhands::{Loss, Metric, Optimizer, Schedule};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::super::TrainingTable;
 use super::super::early_stopping::EarlyStoppingTable;
+use super::super::model::ModelTable;
 use super::{AnyLayer, schema_of};
 
 const HEAD: &str = "# Settings
@@ -35,17 +36,49 @@ Worth knowing:
 
 /// The whole page.
 pub fn page() -> String {
-    let mut page = HEAD.to_owned();
-    data(&mut page);
-    augmentation(&mut page);
-    layers(&mut page);
-    losses_and_metrics(&mut page);
-    optimizers(&mut page);
-    page.push_str("\n## `[training]`\n");
-    settings(&mut page, &schema_of::<TrainingTable>(), &[]);
-    page.push_str("\n### `early_stopping`\n");
-    settings(&mut page, &schema_of::<EarlyStoppingTable>(), &[]);
-    page
+    let mut rest = String::new();
+    data(&mut rest);
+    model(&mut rest);
+    layers(&mut rest);
+    losses_and_metrics(&mut rest);
+    optimizers(&mut rest);
+    rest.push_str("\n## `[training]`\n");
+    settings(&mut rest, &schema_of::<TrainingTable>(), &[]);
+    rest.push_str("\n### `early_stopping`\n");
+    settings(&mut rest, &schema_of::<EarlyStoppingTable>(), &[]);
+    augmentation(&mut rest);
+    format!("{HEAD}{}{rest}", contents(&rest))
+}
+
+/// A line for each section, with the names of its parts.
+fn contents(page: &str) -> String {
+    let mut lines = String::new();
+    for heading in page.lines().filter(|line| line.starts_with("##")) {
+        let (is_part, title) = (heading.starts_with("###"), heading.trim_start_matches('#').trim());
+        let link = format!("[{title}](#{})", anchor(title));
+        match (is_part, lines.ends_with(':')) {
+            (false, _) => write!(lines, "\n- **{link}**:"),
+            (true, true) => write!(lines, " {link}"),
+            (true, false) => write!(lines, ", {link}"),
+        }
+        .unwrap();
+    }
+    lines.replace(":\n", "\n").trim_end_matches(':').to_owned() + "\n"
+}
+
+/// The name that a heading has in a link.
+fn anchor(title: &str) -> String {
+    let kept = title.to_lowercase().replace(' ', "-");
+    kept.chars().filter(|sign| sign.is_alphanumeric() || "-_".contains(*sign)).collect()
+}
+
+fn model(page: &mut String) {
+    page.push_str(
+        "\n## `[model]`\n\nA new model, or new layers behind those of a trained one. `model = \"trained.safetensors\"` above all tables \
+         goes on with a whole model.\n",
+    );
+    settings(page, &schema_of::<ModelTable>(), &[]);
+    choices::<Pixels>(page, "`pixels`");
 }
 
 fn data(page: &mut String) {
