@@ -221,7 +221,7 @@ impl<'a> Release<'a> {
              \x20 on_linux do\n{linux}\n\x20 end\n\n\
              \x20 def install\n\
              \x20   bin.install \"manyhands\"\n\
-             \x20   pkgshare.install Dir[\"*.toml\"], \"rigs\"\n\
+             \x20   pkgshare.install \"examples\"\n\
              \x20 end\n\n\
              \x20 test do\n\
              \x20   assert_match version.to_s, shell_output(\"#{{bin}}/manyhands --version\")\n\
