@@ -42,6 +42,8 @@ def _convert(arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(model.summary())
+    if model.pixels is not None:
+        print(f"expects pixels of `{model.pixels}`; a settings file that starts from it gives them by itself")
     return 0
 
 

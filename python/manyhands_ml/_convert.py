@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from os import PathLike
 
 import keras
@@ -14,6 +15,13 @@ from ._engine import floats
 from ._graph import output_names, read
 from ._objective import convert
 from .errors import ModelError, explained, raise_problems
+
+#: Pixels that networks of `keras.applications` expect, by the names that it gives them. Others divide bytes in their first layer.
+PIXELS = {
+    r"(mobilenet|mobilenetv2)_\d\.\d\d_\w+|resnet(50|101|152)v2|xception|inception_v3|inception_resnet_v2|NASNet": "-1..1",
+    r"vgg(16|19)|resnet(50|101|152)": "caffe",
+    r"densenet(121|169|201)": "torch",
+}
 
 
 def from_keras(model: keras.Model | str | PathLike[str]) -> _native.Model:
@@ -31,6 +39,9 @@ def from_keras(model: keras.Model | str | PathLike[str]) -> _native.Model:
     converted.set_tensors({name: floats(variable) for name, variable in graph.variables().items()})
     if objective is not None:
         converted.set_objective(objective.json())
+    pixels = next((pixels for names, pixels in PIXELS.items() if re.fullmatch(names, model.name)), None)
+    if pixels is not None:
+        converted.set_pixels(pixels)
     return converted
 
 

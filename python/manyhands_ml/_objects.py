@@ -115,6 +115,9 @@ class Model:
         Raises:
             ModelError: If a layer or loss is not supported, with all problems at once.
         """
+        from ._backend import choose
+
+        choose()
         from ._convert import from_keras
 
         return cls(from_keras(model))
@@ -160,6 +163,11 @@ class Model:
     def outputs(self) -> dict[str, tuple[int, ...]]:
         """Shape of a row of each output."""
         return {name: tuple(shape) for name, shape in self._native.outputs}
+
+    @property
+    def pixels(self) -> str | None:
+        """Pixels that it expects of an image, if they are known: `"0..1"`, `"-1..1"`, `"0..255"`, `"torch"` or `"caffe"`."""
+        return self._native.pixels
 
     @property
     def weights(self) -> dict[str, Floats]:
