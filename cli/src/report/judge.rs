@@ -10,7 +10,9 @@ use manyhands::{Loss, Result, Shape, Trainer};
 use ndarray::ArrayD;
 use serde::{Deserialize, Serialize};
 
+use super::counts::{YesNoCounts, number};
 use super::sample::{RowPreview, samples};
+use super::threshold::Thresholds;
 use super::tokens::{Collected, Tokens};
 
 /// Numbers of outputs that are held at a time.
@@ -55,6 +57,9 @@ pub struct Classes {
     pub counts: Vec<(usize, usize, u64)>,
     /// The most confident mistakes.
     pub mistakes: Vec<Mistake>,
+    /// Of two classes, what other thresholds would give.
+    #[serde(default)]
+    pub thresholds: Option<Thresholds>,
 }
 
 /// A row that was taken for another class.
@@ -72,15 +77,6 @@ pub struct Mistake {
     /// Origin of the row: file and line.
     #[serde(default)]
     pub source: Option<String>,
-}
-
-/// Answers to a yes or no.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct YesNoCounts {
-    pub true_positives: u64,
-    pub false_positives: u64,
-    pub false_negatives: u64,
-    pub true_negatives: u64,
 }
 
 /// Numbers and their predictions.
@@ -151,39 +147,6 @@ impl Classes {
     }
 }
 
-impl YesNoCounts {
-    fn count(&mut self, truth: bool, predicted: bool) {
-        *match (truth, predicted) {
-            (true, true) => &mut self.true_positives,
-            (false, true) => &mut self.false_positives,
-            (true, false) => &mut self.false_negatives,
-            (false, false) => &mut self.true_negatives,
-        } += 1;
-    }
-
-    /// Rows of the class.
-    pub fn rows(self) -> u64 {
-        self.true_positives.saturating_add(self.false_negatives)
-    }
-
-    /// Precision, recall and F1; `None` where it would be 0 / 0.
-    pub fn scores(self) -> [Option<f64>; 3] {
-        let Self { true_positives: right, false_positives, false_negatives, .. } = self;
-        let [right, false_positives, false_negatives] = [right, false_positives, false_negatives].map(number);
-        let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
-        [
-            ratio(right, right + false_positives),
-            ratio(right, right + false_negatives),
-            ratio(2.0 * right, 2.0 * right + false_positives + false_negatives),
-        ]
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts of rows")]
-fn number(count: u64) -> f64 {
-    count as f64
-}
-
 /// A data set without its inputs: so that targets are read without decoding images.
 pub struct TargetsOnly(pub Arc<dyn Dataset>);
 
@@ -251,6 +214,8 @@ struct Judge {
     kind: CollectedRows,
     /// The class whose rows do not count.
     ignored: Option<f32>,
+    /// Of two classes, the probability of the second for each row, and whether it is the row's own.
+    scores: Vec<(f32, bool)>,
 }
 
 enum CollectedRows {
@@ -289,6 +254,16 @@ impl CollectedRows {
             Head::Values => Self::Values(vec![Vec::new(); width]),
         }
     }
+
+    /// Of two classes, the probability of the second for a row, and whether it is the row's own.
+    fn score(&self, values: &[f32], truth: &[f32]) -> Option<(f32, bool)> {
+        match (self, values, truth) {
+            (Self::Classes { .. }, [_, _], [truth]) => Some((softmax(values)[1], label(*truth) == 1)),
+            (Self::Classes { .. }, [_, _], truth) => Some((softmax(values)[1], largest(truth) == 1)),
+            (Self::Binary { .. }, [value], [truth, ..]) => Some((1.0 / (1.0 + (-value).exp()), *truth > 0.5)),
+            _ => None,
+        }
+    }
 }
 
 impl Judge {
@@ -302,7 +277,7 @@ impl Judge {
             (Head::Softmax, Some(text)) => CollectedRows::Tokens(Collected::new(text.clone(), rows)),
             _ => CollectedRows::of(head, shape),
         };
-        Self { width, names, kind, ignored: loss.ignored_class() }
+        Self { width, names, kind, ignored: loss.ignored_class(), scores: Vec::new() }
     }
 
     fn is_judging(&self) -> bool {
@@ -323,6 +298,7 @@ impl Judge {
             if truth_width == 1 && self.ignored == Some(truth[0]) {
                 continue;
             }
+            self.scores.extend(self.kind.score(values, truth));
             match &mut self.kind {
                 CollectedRows::Classes { counts, mistakes } => {
                     let truth = if truth_width == 1 { label(truth[0]) } else { largest(truth) };
@@ -369,7 +345,7 @@ impl Judge {
     }
 
     fn finish(self, dataset: &Arc<dyn Dataset>, schema: &Schema) -> Result<Of> {
-        let Self { names, kind, .. } = self;
+        let Self { names, kind, scores, .. } = self;
         Ok(match kind {
             CollectedRows::Classes { counts, mistakes } | CollectedRows::Binary { counts, mistakes } => {
                 let rows: Vec<usize> = mistakes.iter().map(|mistake| mistake.row).collect();
@@ -381,6 +357,7 @@ impl Judge {
                     mistakes: mistakes
                         .map(|(it, (sample, source))| Mistake { sample: Some(sample), source, ..it })
                         .collect(),
+                    thresholds: Thresholds::of(scores),
                 })
             }
             CollectedRows::Labels(counts) => Of::Labels(names.columns.into_iter().zip(counts).collect()),
@@ -465,7 +442,7 @@ mod tests {
     fn scores_are_those_of_their_definitions() {
         // Of three a, two are right; one b is taken for a; no row is c.
         let counts = vec![(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 4)];
-        let classes = Classes { names: ["a", "b", "c"].map(String::from).to_vec(), counts, mistakes: Vec::new() };
+        let classes = Classes { names: ["a", "b", "c"].map(String::from).to_vec(), counts, ..Classes::default() };
         let scores = |class: usize| classes.by_class()[class].scores();
         assert_eq!(scores(0), [Some(2.0 / 3.0), Some(2.0 / 3.0), Some(2.0 / 3.0)]);
         assert_eq!(scores(1), [Some(0.8), Some(0.8), Some(0.8)]);
@@ -477,7 +454,7 @@ mod tests {
     fn many_classes_are_counted_in_one_pass() {
         let number = 200_000;
         let counts = (0..number).map(|class| (class, (class + class % 2) % number, 3)).collect();
-        let classes = Classes { names: vec![String::new(); number], counts, mistakes: Vec::new() };
+        let classes = Classes { names: vec![String::new(); number], counts, ..Classes::default() };
         let never = classes.never_predicted();
         assert_eq!((never.len(), never[0]), (number / 2, (1, 3)));
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::chart::{Chart, Series, Style, histogram};
+use super::counts::YesNoCounts;
 use super::folds::values_of;
 use super::importance::{ColumnImportance, Importance};
-use super::judge::{Classes, Judgement, Mistake, Of, Residuals, YesNoCounts};
+use super::judge::{Classes, Judgement, Mistake, Of, Residuals};
 use super::markup::table;
 use super::results::{End, FoldScore};
 use super::sample::RowPreview;
@@ -109,7 +110,11 @@ fn of_classes(classes: &Classes) -> String {
     html.push_str("</div>\n<div>\n<h3>By class</h3>\n");
     let counts = by_class.into_iter().enumerate().map(|(class, counts)| (name(classes, class), counts));
     html.push_str(&scores(counts, Some(rows)));
-    html.push_str("</div>\n</div>\n<h3>The most confident mistakes</h3>\n");
+    html.push_str("</div>\n</div>\n");
+    if let Some(thresholds) = &classes.thresholds {
+        html.push_str(&thresholds.html(&name(classes, 1)));
+    }
+    html.push_str("<h3>The most confident mistakes</h3>\n");
     html.push_str(&gallery(classes));
     html
 }
@@ -250,7 +255,7 @@ fn of_columns(it: &Importance) -> String {
 }
 
 /// Rows with what is told of them: a name for those who can't see a picture, markup, the row.
-fn of_samples(items: &[(String, String, Option<&RowPreview>)]) -> String {
+pub(super) fn of_samples(items: &[(String, String, Option<&RowPreview>)]) -> String {
     let is_rows = items.iter().any(|it| matches!(it.2, Some(RowPreview::Values(..))));
     let mut html = format!("<ul class=\"gallery{}\">\n", if is_rows { " rows" } else { "" });
     for (name, told, sample) in items {

@@ -2,6 +2,7 @@
 
 pub mod chart;
 mod compare;
+mod counts;
 pub mod folds;
 pub mod importance;
 pub mod judge;
@@ -10,9 +11,10 @@ pub mod log;
 pub mod markup;
 pub mod page;
 pub mod results;
-mod sample;
+pub mod sample;
 mod spread;
 pub mod text;
+mod threshold;
 mod tokens;
 
 use std::path::{Path, PathBuf};
