@@ -13,6 +13,7 @@ use super::baseline::Baseline;
 use super::report::importance::importance;
 use super::report::judge::judge;
 use super::report::results::{AdapterFacts, End, Failure, FoldScore, How, Results, Sample};
+use super::report::sample::changed;
 use super::report::{best_of_log, write_page};
 use super::run_folder::RunFolder;
 
@@ -31,6 +32,7 @@ pub struct RunFacts<'a> {
     pub arguments: &'a [String],
     pub data_folder: Option<&'a Path>,
     pub trainer: &'a Trainer,
+    pub train: &'a Arc<dyn Dataset>,
     pub fit: &'a Fit,
     pub seed: u64,
     /// The number that chooses the best model.
@@ -61,6 +63,7 @@ impl RunRecord {
             parameters: trainer.model().n_parameters(),
             layers: trainer.model().summary(),
             data: facts.described.iter().map(|data| format!("{data:.100}")).collect(),
+            changed: changed(facts.train, fit, facts.seed)?,
             monitor: monitor.name.clone(),
             mode: monitor.mode,
             ..Results::begin()

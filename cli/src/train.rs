@@ -229,6 +229,7 @@ fn begin_record(
         arguments,
         data_folder: args.data_folder.as_deref(),
         trainer: &run.trainer,
+        train: &run.train,
         fit: &run.fit,
         seed: run.seed,
         monitor: run.monitor(),

@@ -205,7 +205,7 @@ fn a_mistaken_picture_is_named_by_its_file() {
     let settings = "[data]\ntype = \"image_folder\"\ntrain = \"images\"\ntest = \"images\"\nheight = 8\nwidth = 8\n\
                     channels = 1\n[model]\ninput = [8, 8, 1]\nlayers = [{ type = \"Flatten\" }, { type = \"Dense\", units = 2 }]\n\
                     [loss]\ntype = \"SparseCategoricalCrossentropy\"\n[optimizer]\ntype = \"Adam\"\nlearning_rate = 0.01\n\
-                    [training]\nepochs = 60\nbatch_size = 20\n";
+                    [training]\nepochs = 60\nbatch_size = 20\naugment = [{ type = \"RandomBrightness\", factor = 0.01 }]\n";
     write(&folder, "run.toml", settings);
     succeed(&folder, "train run.toml --run a --quiet");
     let results = json(&folder, "a/results.json");
@@ -215,6 +215,10 @@ fn a_mistaken_picture_is_named_by_its_file() {
     assert_eq!(sources, ["`cat/3.png`", "`dog/deep/4.png`"]);
     let page = fs::read_to_string(folder.path().join("a/report.html")).unwrap();
     assert!(page.contains("row 3, `cat/3.png`"), "{sources:?}");
+    // Of two classes, thresholds are shown; of changes at random, what they make of the first images.
+    let changed = page.split("<h2>Changed images</h2>").nth(1).unwrap().split("<h2>").next().unwrap();
+    assert_eq!((changed.matches("<img").count(), page.matches("<h3>Threshold</h3>").count()), (12, 1));
+    assert!(page.contains("best epoch") && page.contains("ROC, area 0."), "{page}");
 }
 
 /// A table in which every other row has a label that does not count.

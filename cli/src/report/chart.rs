@@ -25,6 +25,8 @@ pub enum Style {
     Faint,
     /// Points without a line.
     Points,
+    /// A line upwards at each point.
+    Mark,
 }
 
 /// A named curve.
@@ -160,7 +162,7 @@ impl Chart {
 
     /// A description for those who can't see the picture.
     fn description(&self, series: &[&Series]) -> String {
-        let told = series.iter().filter(|it| it.style != Style::Faint).map(|series| {
+        let told = series.iter().filter(|it| !matches!(it.style, Style::Faint | Style::Mark)).map(|series| {
             let points: Vec<&(f64, f64)> = series.points.iter().filter(|point| is_finite(point)).collect();
             let ends = points.first().zip(points.last());
             let (first, last) = ends.map_or((f64::NAN, f64::NAN), |(first, last)| (first.1, last.1));
@@ -180,6 +182,7 @@ fn class(series: &Series) -> String {
         Style::Dashed => " dashed",
         Style::Faint => " faint",
         Style::Points => " points",
+        Style::Mark => " mark",
     };
     format!("c{}{style}", series.colour % COLOURS)
 }
@@ -195,6 +198,13 @@ fn draw(svg: &mut String, series: &Series, x: &ChartAxis, y: &ChartAxis) {
     let places: Vec<(f64, f64, &(f64, f64))> =
         series.points.iter().filter(|it| is_finite(it)).map(|it| (x.at(it.0), y.at(it.1), it)).collect();
     write_to(svg, format_args!("<g class=\"{}\">", class(series)));
+    if series.style == Style::Mark {
+        for (x, ..) in places {
+            write_to(svg, format_args!("<path d=\"M{x:.1} {TOP}V{}\"/>", HEIGHT - BOTTOM));
+        }
+        svg.push_str("</g>");
+        return;
+    }
     if series.style != Style::Points && places.len() > 1 {
         svg.push_str("<path d=\"");
         for (at, (x, y, _)) in places.iter().enumerate() {

@@ -17,9 +17,11 @@ use super::{LoadedRun, value_name};
 
 const STYLE: &str = include_str!("page.css");
 
-/// Colours of training and validation.
+/// Colours of training and of validation.
 const TRAIN: usize = 0;
 const VALIDATION: usize = 1;
+/// Colour of the best epoch.
+const MARK: usize = 3;
 
 /// A whole page: `body` is markup.
 pub fn whole(title: &str, body: &str) -> String {
@@ -39,6 +41,7 @@ pub fn of_run(run: &LoadedRun) -> String {
     let mut body = head(run);
     body.push_str(&curves(run));
     body.push_str(&samples(run));
+    body.push_str(&changed(run));
     if let Some(end) = &run.results.end {
         body.push_str(&match end.how {
             How::Interrupted => judged::at_the_end(),
@@ -134,6 +137,17 @@ fn samples(run: &LoadedRun) -> String {
     format!("<h2>Samples</h2>\n{}", table("What the model wrote after each epoch", header, lines.collect()))
 }
 
+/// Training images as they were changed at random.
+fn changed(run: &LoadedRun) -> String {
+    let changed = run.results.changed.iter().enumerate();
+    let items: Vec<_> = changed.map(|(at, image)| (format!("image {at}"), String::new(), Some(image))).collect();
+    if items.is_empty() {
+        return String::new();
+    }
+    let told = "The first training images as <code>augment</code> changes them in the first epoch. A person should still see the class.";
+    format!("<h2>Changed images</h2>\n<p class=\"soft\">{told}</p>\n{}", judged::of_samples(&items))
+}
+
 fn curves(run: &LoadedRun) -> String {
     let LoadedRun { log, .. } = run;
     if log.epochs.is_empty() && log.losses.len() < 2 {
@@ -142,13 +156,18 @@ fn curves(run: &LoadedRun) -> String {
     let mut html = String::from("<h2>Curves</h2>\n<div class=\"charts\">\n");
     let series = |name: &str, colour, style, points| Series { name: name.into(), colour, style, points };
     let names = if log.epochs.is_empty() { vec!["loss".to_owned()] } else { log.names() };
+    #[allow(clippy::cast_precision_loss, reason = "drawn")]
+    let best = run.best().map(|(epoch, _)| epoch as f64);
     for name in names {
         let mut all = Vec::new();
         if name == "loss" {
             all.push(series("batches", TRAIN, Style::Faint, log.losses.clone()));
         }
         all.push(series("training", TRAIN, Style::Solid, log.curve(&name)));
-        all.push(series("validation", VALIDATION, Style::Dashed, log.curve(&format!("val_{name}"))));
+        let validation = log.curve(&format!("val_{name}"));
+        let mark = best.and_then(|epoch| all.last()?.points.iter().find(|point| point.0 == epoch).copied());
+        all.push(series("validation", VALIDATION, Style::Dashed, validation));
+        all.extend(mark.map(|point| series("best epoch", MARK, Style::Mark, vec![point])));
         let (title, x) = (value_name(&name), "epochs".into());
         let may_be_log = name.contains("loss");
         html.push_str(&Chart { title, x, y: String::new(), may_be_log, series: all }.html());

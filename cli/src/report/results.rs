@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::importance::Importance;
 use super::judge::Judgement;
+use super::sample::RowPreview;
 
 /// Version of the file's form.
 const FORM: u32 = 1;
@@ -60,6 +61,9 @@ pub struct Results {
     /// Texts that a language model wrote after its epochs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Sample>,
+    /// Training images as they were changed at random.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<RowPreview>,
 }
 
 /// A text that a language model wrote after an epoch, counted from 1.

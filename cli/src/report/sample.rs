@@ -6,8 +6,8 @@ use std::sync::Arc;
 use image::codecs::png::PngEncoder;
 use image::imageops::thumbnail;
 use image::{DynamicImage, GrayImage, RgbImage};
-use manyhands::data::{Batch, Dataset, Field, Origin};
-use manyhands::{Error, Result, Shape};
+use manyhands::data::{Augment, Batch, Dataset, Field, Loader, LoaderSettings, Origin};
+use manyhands::{Error, Fit, Result, Shape};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Most pixels of a side of a picture.
@@ -18,6 +18,8 @@ const LEAST_SIDE: usize = 4;
 const VALUES: usize = 12;
 /// Most letters of a value.
 const LETTERS: usize = 300;
+/// Training images that are shown as they were changed.
+const CHANGED: usize = 12;
 /// Most tokens of a text.
 const TOKENS: usize = 60;
 
@@ -44,6 +46,19 @@ pub fn samples(dataset: &Arc<dyn Dataset>, inputs: &[Field], rows: &[usize]) -> 
     let source = |row: usize| origins.get(row).map(ToString::to_string);
     let samples = samples_of(dataset, inputs, rows, &origins)?;
     Ok(samples.into_iter().enumerate().map(|(row, sample)| (sample, source(row))).collect())
+}
+
+/// Some training images as the first epoch changes them at random; none where it changes nothing.
+pub fn changed(train: &Arc<dyn Dataset>, fit: &Fit, seed: u64) -> Result<Vec<RowPreview>> {
+    let shapes = train.input_shapes();
+    let ([shape], false) = (&shapes[..], fit.augment.is_empty()) else { return Ok(Vec::new()) };
+    let Some(size) = Pixels::of(shape) else { return Ok(Vec::new()) };
+    let augment = Some(Augment { changes: fit.augment.clone(), seed });
+    let shuffle = fit.shuffle.then_some(seed);
+    let settings = LoaderSettings { batch_size: CHANGED, shuffle, workers: 0, augment, ..LoaderSettings::default() };
+    let Some(batch) = Loader::new(train.clone(), settings)?.next()? else { return Ok(Vec::new()) };
+    let (values, scale) = (&batch.inputs[0], ByteScale::of(&batch.inputs[0]));
+    values.chunks_exact(shape.len()).map(|values| size.picture(values, scale)).collect()
 }
 
 fn samples_of(
