@@ -56,7 +56,7 @@ fn raw(model: &Model, output: &Path) -> Result<[String; 2]> {
     if !encoded.is_empty() {
         log::warn!(
             "no operator of ONNX splits texts as training did: give numbers of tokens to {}; `manyhands.schema` in the file's \
-             metadata has the vocabulary",
+             metadata has the vocabulary, and `docs/guide/saving.md` the lines of Python that make them of a text",
             few(&encoded)
         );
     }

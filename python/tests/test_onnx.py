@@ -677,3 +677,14 @@ def test_texts_stay_numbers_of_tokens(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
     assert [value.type for value in session.get_inputs()] == ["tensor(float)"]
     assert [value.name for value in session.get_outputs()] == ["label", "probabilities"]
+    # The lines of the guide make them of a text: the labels are those of `predict`, for all rows.
+    guide = (ROOT / "docs/guide/saving.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(import json\nimport string.*?)```", guide, re.DOTALL)
+    known: dict[str, Any] = {"session": session, "np": np}
+    exec(code, known)
+    data = ROOT / "examples/settings/data/sentences_test.csv"
+    with data.open(encoding="utf-8", newline="") as file:
+        texts = [row["sentence"] for row in csv.DictReader(file)]
+    (taken,) = session.get_inputs()
+    (labels,) = session.run(["label"], {taken.name: np.stack([known["tokens"](text) for text in texts])})
+    assert labels.ravel().tolist() == [row["class"] for row in predicted(tmp_path, str(data))]
