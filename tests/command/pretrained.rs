@@ -9,7 +9,7 @@ use manyhands::layers::{Dense, GlobalAveragePooling2D};
 use manyhands::schema::{Pixels, Schema};
 use tempfile::TempDir;
 
-use crate::command::{refused, succeed};
+use crate::command::{outputs, refused, succeed};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/settings/data/bars");
 
@@ -36,8 +36,8 @@ const START: &str =
 fn a_layer_in_front_makes_the_pixels_that_a_file_names() {
     let folder = folder(Some(Pixels::Torch));
     settings(&folder, &format!("[model]\n{START}"));
-    let seen = succeed(&folder, "train run.toml --save new.safetensors");
-    assert!(seen.contains("pixels"), "{seen}");
+    let (seen, warnings) = outputs(&folder, "train run.toml --save new.safetensors");
+    assert!(seen.contains("pixels") && warnings.contains("`start` expects pixels of `torch`"), "{seen}{warnings}");
     assert!(succeed(&folder, "summary new.safetensors").contains("Rescaling"));
     // The new model reads pixels from 0 to 1, as data have them.
     succeed(&folder, &format!("evaluate new.safetensors {DATA}/test"));

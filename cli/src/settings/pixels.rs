@@ -26,7 +26,13 @@ pub(super) fn in_front(data: &DataConfig, model: Model, chosen: Option<Pixels>) 
     let Some(images) = images(data, &model) else { return Ok(model) };
     match model.pixels() {
         Some(Pixels::Unit) => Ok(model),
-        Some(pixels) if images == Images::Pixels => model.with_pixels(pixels),
+        Some(pixels) if images == Images::Pixels => {
+            log::warn!(
+                "`start` expects pixels of `{pixels}`: a layer in front makes them of those from 0 to 1. If it was trained on others, \
+                 name them by `pixels` in `[model]`"
+            );
+            model.with_pixels(pixels)
+        }
         known => {
             let known = known.map_or_else(
                 || "the pixels that `start` expects, which its file does not tell".to_owned(),
