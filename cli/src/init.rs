@@ -80,10 +80,7 @@ pub fn run(args: &InitArgs, terminal: &Terminal) -> Result<()> {
     refuse_existing(&args.output)?;
     files::write(&args.output, FileKind::Settings, |out| out.write_all(text.as_bytes()))?;
     terminal.line(seen.trim_end());
-    terminal.line(format_args!(
-        "wrote `{0}`: look at it, then `manyhands train {0} --save model.safetensors`",
-        args.output.display()
-    ));
+    terminal.line(format_args!("wrote `{0}`: look at it, then `manyhands train {0}`", args.output.display()));
     Ok(())
 }
 
@@ -302,6 +299,8 @@ struct TrainingLength {
     epochs: usize,
     patience: usize,
     learning_rate: &'static str,
+    /// Whether the rate rises for an epoch, then falls to 0: the last epochs are calm.
+    has_cosine: bool,
 }
 
 impl TrainingLength {
@@ -324,7 +323,27 @@ impl TrainingLength {
         }
     }
 
-    /// `[optimizer]` and `[training]`; `more` are further lines of it.
+    /// `[schedule]`, if there is one.
+    fn schedule(&self) -> String {
+        if !self.has_cosine {
+            return String::new();
+        }
+        // The tenths of the rows that are trained on.
+        let tenths = match self.validation() {
+            None => 10,
+            Some("0.2") => 8,
+            Some(_) => 9,
+        };
+        let steps = (self.rows * tenths / 10).div_ceil(self.batch_size()).max(1);
+        let decay_steps = format!("decay_steps = {}", steps * self.epochs.saturating_sub(1));
+        format!(
+            "\n[schedule]\ntype = \"CosineDecay\"\n{}{}",
+            commented(&format!("warmup_steps = {steps}"), "an epoch in which the learning rate rises"),
+            commented(&decay_steps, "it falls to 0 until the last epoch; change both with `epochs`")
+        )
+    }
+
+    /// `[optimizer]`, `[schedule]` and `[training]`; `more` are further lines of it.
     fn text(&self, epsilon: Option<f64>, more: &str) -> String {
         let mut text = format!("[optimizer]\ntype = \"Adam\"\nlearning_rate = {}\n", self.learning_rate);
         if let Some(epsilon) = epsilon {
@@ -333,6 +352,7 @@ impl TrainingLength {
         }
         let at_most = if self.validation().is_some() { "at most: training ends when it gets no better" } else { "" };
         let epochs = format!("epochs = {}", self.epochs);
+        text += &self.schedule();
         text += "\n[training]\n";
         text += &if at_most.is_empty() { format!("{epochs}\n") } else { commented(&epochs, at_most) };
         text += &commented(&format!("batch_size = {}", self.batch_size()), "over all adapters");

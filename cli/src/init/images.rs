@@ -135,7 +135,8 @@ fn proposal(data: &str, note: &str) -> Result<Proposal> {
             "classes are whole numbers; for other arrays `docs/settings.md` lists all settings",
         ));
     }
-    let schedule = TrainingLength { rows: train.len(), epochs: 60, patience: 8, learning_rate: "0.001" };
+    let (epochs, patience, learning_rate) = if is_images { (40, 15, "0.002") } else { (60, 8, "0.001") };
+    let schedule = TrainingLength { rows: train.len(), epochs, patience, learning_rate, has_cosine: is_images };
     // Rows with weights of their own, as those of unreadable files, take no weights of classes.
     let weights = if train.has_sample_weights() { String::new() } else { class_weights(&description) };
     let names: Vec<String> = counts(&description).iter().map(|class| class.name.clone()).collect();

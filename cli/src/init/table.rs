@@ -46,7 +46,7 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
     check_target(path, target, is_class)?;
     let inputs = ColumnsToSet::of(path, &sketch, target, args)?;
     let learning_rate = if inputs.text.is_some() { "0.005" } else { "0.001" };
-    let schedule = TrainingLength { rows: sketch.rows, epochs: 200, patience: 20, learning_rate };
+    let schedule = TrainingLength { rows: sketch.rows, epochs: 200, patience: 20, learning_rate, has_cosine: false };
     let data = data_text(path, target, is_class, (&sketch, &inputs))?;
     let aside = schedule
         .validation()

@@ -39,7 +39,8 @@ pub(super) fn propose(path: &Path) -> Result<Proposal> {
     let schema = train.schema();
     let tokens =
         schema.inputs.first().and_then(|field| field.text.as_ref()).map_or(1, |text| text.vocabulary.tokens().len());
-    let schedule = TrainingLength { rows: train.len(), epochs: 40, patience: 3, learning_rate: "0.003" };
+    let schedule =
+        TrainingLength { rows: train.len(), epochs: 40, patience: 3, learning_rate: "0.003", has_cosine: false };
     let seen = format!(
         "{}\nthe model predicts at each place the next of {} characters",
         Description::of("data", &train)?,
