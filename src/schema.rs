@@ -36,16 +36,16 @@ pub enum Pixels {
     /// From 0 to 1, as they are.
     #[serde(rename = "0..1")]
     Unit,
-    /// From -1 to 1: Keras' MobileNet, MobileNetV2, ResNetV2, Xception, Inception and NASNet, whose mode is `tf`.
+    /// From -1 to 1: Keras' `MobileNet`, `MobileNetV2`, `ResNetV2`, `Xception`, `Inception` and `NASNet`, whose mode is `tf`.
     #[serde(rename = "-1..1")]
     Centered,
-    /// From 0 to 255: Keras' EfficientNet, ConvNeXt and MobileNetV3, whose first layers divide them.
+    /// From 0 to 255: Keras' `EfficientNet`, `ConvNeXt`, `MobileNetV3` and `RegNet`, whose first layers divide them.
     #[serde(rename = "0..255")]
     Bytes,
-    /// Less the mean of ImageNet's channels, by their deviation: torchvision's networks and Keras' DenseNet.
+    /// Less the mean of the channels of `ImageNet`, by their deviation: torchvision's networks and Keras' `DenseNet`.
     #[serde(rename = "torch")]
     Torch,
-    /// Blue, green and red from 0 to 255, less their means in ImageNet: Keras' VGG and ResNet.
+    /// Blue, green and red from 0 to 255, less their means in `ImageNet`: Keras' `VGG` and `ResNet`.
     #[serde(rename = "caffe")]
     Caffe,
 }
