@@ -42,6 +42,32 @@
 //! [`presets`] has networks by name. [`Compile`] says what training is for, [`Fit`] how a run goes. Losses take logits:
 //! the last layer has no activation.
 //!
+//! # A table
+//!
+//! ```
+//! use manyhands::{
+//!     Compile, Fit, Loss, Optimizer, Sequential, Trainer,
+//!     data::{self, Dataset, csv},
+//!     layers::{Activation, Dense},
+//! };
+//!
+//! # fn main() -> manyhands::Result<()> {
+//! # let path = "examples/settings/data/penguins.csv"; // your table
+//! let settings = csv::CsvSettings::new("species", csv::TargetKind::Classes); // all other columns are inputs
+//! let (train, test) = data::split(csv::open(path, &settings)?.dataset, 0.2, 1)?;
+//! let model = Sequential::new([train.input_shapes()[0].len()])
+//!     .add(Dense::new(32).activation(Activation::Relu))
+//!     .add(Dense::new(3))
+//!     .build(42)?;
+//! let compile = Compile::new(Optimizer::adam(0.01), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+//! let mut trainer = Trainer::new(model, compile)?.adapters("cpu")?;
+//! trainer.fit(train, &Fit::new(10).batch_size(32))?;
+//! let values = trainer.evaluate(test, 256)?; // loss and accuracy of the fifth that was set aside
+//! # assert!(values.get("accuracy") > Some(0.95), "{values}");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Choose adapters
 //!
 //! Without [`Trainer::adapters`], every GPU is used, or the CPU where there is none; the environment variable
@@ -54,7 +80,7 @@
 //!
 //! # Bring data
 //!
-//! [`data::InMemory`] takes arrays of [`ndarray`]. [`data`] also reads CSV tables, folders of images, IDX and CIFAR-10
+//! [`data::InMemory`] takes arrays of [`ndarray`], which is exported here: its version is the one that fits. [`data`] also reads CSV tables, folders of images, IDX and CIFAR-10
 //! files, and a [`data::Dataset`] of your own gives rows from anywhere. Images are `[height, width, channels]`; class labels
 //! are whole numbers.
 //!
@@ -148,6 +174,7 @@ pub use manyhands_engine::plan::{BatchStatistics, GradientCompression, Precision
 pub use manyhands_engine::{Error, ErrorKind, Result, Shape};
 pub use metrics::Metric;
 pub use model::{Model, ModelBuilder, ModelConfig, Sequential};
+pub use ndarray;
 pub use optimizers::{Optimizer, Schedule};
 pub use placer::{ChosenPlacement, ChosenStage};
 pub use scheduler::split::SplitMode;

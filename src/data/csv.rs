@@ -72,8 +72,8 @@ pub struct CsvTable {
 ///
 /// When a column is not there, a line has another number of fields, or a field is not of its column's kind; the error names
 /// the line and the column.
-pub fn open(path: &Path, settings: &CsvSettings) -> Result<CsvTable> {
-    open_aside(path, settings, None)
+pub fn open(path: impl AsRef<Path>, settings: &CsvSettings) -> Result<CsvTable> {
+    open_aside(path.as_ref(), settings, None)
 }
 
 /// Reads a whole table, and fits the encodings of its columns to the rows that are not set aside.

@@ -60,17 +60,16 @@ impl Subset {
 /// When a part would be empty.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use manyhands::data::{Dataset, digits, split};
 /// # fn main() -> manyhands::Result<()> {
-/// let (train, validation) = split(Arc::new(digits::train()?), 0.1, 42)?;
+/// let (train, validation) = split(digits::train()?, 0.1, 42)?;
 /// assert_eq!((train.len(), validation.len()), (1293, 144));
 /// # Ok(())
 /// # }
 /// ```
-pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Subset, Subset)> {
-    let classes = labels(dataset.as_ref(), 0)?;
-    split_by(dataset, classes.as_deref(), fraction, seed)
+pub fn split(dataset: impl Dataset + 'static, fraction: f64, seed: u64) -> Result<(Subset, Subset)> {
+    let classes = labels(&dataset, 0)?;
+    split_by(Arc::new(dataset), classes.as_deref(), fraction, seed)
 }
 
 fn split_by(

@@ -20,6 +20,8 @@ mod init;
 mod judged;
 mod merge;
 mod names;
+#[cfg(unix)]
+mod outside;
 mod portable;
 mod pretrained;
 mod report;

@@ -18,6 +18,18 @@ pub enum Column {
     Name(String),
 }
 
+impl From<&str> for Column {
+    fn from(name: &str) -> Self {
+        Self::Name(name.into())
+    }
+}
+
+impl From<usize> for Column {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
 /// Contents of the target columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -194,8 +206,8 @@ pub(crate) const MAX_CATEGORIES: usize = 32;
 
 impl CsvSettings {
     /// One target column, and the defaults for the rest.
-    pub fn new(target: Column, target_kind: TargetKind) -> Self {
-        Self::of_outputs(vec![OutputColumns { name: None, target: OneOrMany::One(target), target_kind }])
+    pub fn new(target: impl Into<Column>, target_kind: TargetKind) -> Self {
+        Self::of_outputs(vec![OutputColumns { name: None, target: OneOrMany::One(target.into()), target_kind }])
     }
 
     /// These targets, and the defaults for the rest.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn described(folder: &TempDir, text: &str, settings: &CsvSettings) -> String {
-    let table = csv::open(&write(folder, "t.csv", text), settings).unwrap();
+    let table = csv::open(write(folder, "t.csv", text), settings).unwrap();
     let text = Description::of("training data", &table.dataset).unwrap().to_string();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     text.replace(&format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR), "")
@@ -47,7 +47,7 @@ fn quotes_that_are_not_closed_are_found() {
     let open = |text: &str, target: &str| {
         let settings =
             CsvSettings { ignore: vec![Column::Name("name".into())], ..by_name(target, TargetKind::Classes) };
-        csv::open(&write(&folder, "t.csv", text), &settings)
+        csv::open(write(&folder, "t.csv", text), &settings)
     };
     for text in ["a,kind,name\n1,x,p\n2,y,\"q\n3,x,r\n4,x,s\n", "a,kind,name\n1,x,p\n\n2,y,\"q"] {
         let line = if text.contains("\n\n") { 4 } else { 3 };
@@ -78,7 +78,7 @@ fn quotes_that_are_not_closed_are_found() {
 fn numbers_that_are_equal_are_one_class() {
     let folder = tempfile::tempdir().unwrap();
     let kind = by_name("kind", TargetKind::Classes);
-    let open = |text: &str| csv::open(&write(&folder, "t.csv", text), &kind).unwrap().dataset;
+    let open = |text: &str| csv::open(write(&folder, "t.csv", text), &kind).unwrap().dataset;
     let data = open("a,kind\n2,10\n0,1.0\n0,01\n0,1\n0,-0\n0,0\n0,1e1\n");
     assert_eq!(data.schema().classes(0), ["0", "1", "10"]);
     assert_eq!(all(&data).targets[0][..], [2.0, 1.0, 1.0, 1.0, 0.0, 0.0, 2.0]);

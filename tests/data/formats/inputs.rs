@@ -7,7 +7,7 @@ use super::*;
 fn tables_to_predict_from_need_the_inputs_alone() {
     let folder = tempfile::tempdir().unwrap();
     let open = |train: &str, settings: &CsvSettings, text: &str| {
-        let train = csv::open(&write(&folder, "train.csv", train), settings).unwrap();
+        let train = csv::open(write(&folder, "train.csv", train), settings).unwrap();
         csv::open_inputs(&write(&folder, "new.csv", text), settings, &train.dataset.schema())
     };
     let names = by_name("species", TargetKind::Classes);

@@ -107,7 +107,7 @@ fn of_many_known_classes_a_handful_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let rows: String = (0..10_000).map(|row| format!("{row},c{row}\n")).collect();
     let settings = by_name("y", TargetKind::Classes);
-    let train = csv::open(&write(&folder, "train.csv", format!("x,y\n{rows}")), &settings).unwrap();
+    let train = csv::open(write(&folder, "train.csv", format!("x,y\n{rows}")), &settings).unwrap();
     let test = write(&folder, "test.csv", "x,y\n1,nowhere\n");
     let error = message(csv::open_like(&test, &settings, &train.dataset.schema()));
     assert!(error.contains("c0, c1, c10, c100, c1000, c1001, c1002, c1003 … and 9,992 others"), "{error}");
