@@ -32,7 +32,7 @@ pub struct NpyConfig {
 pub struct NpzConfig {
     /// The file.
     pub file: PathBuf,
-    /// Name of the inputs to train on; `x_train` or `x` if not given.
+    /// Name of the inputs to train on; `x_train` or `x` if not given. Further inputs have `_2`, `_3` and so on behind this name.
     pub x_train: Option<String>,
     /// Name of their targets; `y_train` or `y` if not given.
     pub y_train: Option<String>,
@@ -49,7 +49,7 @@ pub struct NpzConfig {
 pub struct SafetensorsConfig {
     /// The file.
     pub file: PathBuf,
-    /// Name of the inputs to train on; `x_train` or `x` if not given.
+    /// Name of the inputs to train on; `x_train` or `x` if not given. Further inputs have `_2`, `_3` and so on behind this name.
     pub x_train: Option<String>,
     /// Name of their targets; `y_train` or `y` if not given.
     pub y_train: Option<String>,
