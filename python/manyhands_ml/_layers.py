@@ -404,7 +404,8 @@ ACTIVATED = ("Activation", "Conv1D", "Conv2D", "Conv2DTranspose", "Dense", "Dept
 
 def has_own_activation(kind: str, config: Settings) -> bool:
     """Is its activation a function that the engine does not know by name?"""
-    return kind in ACTIVATED and _activation(config.get("activation", "linear")) is not None
+    activation = config.get("activation", "linear")
+    return kind in ACTIVATED and not isinstance(activation, str) and _activation(activation) is not None
 
 
 def is_of_keras_hub(layer: Any) -> bool:

@@ -325,7 +325,7 @@ def test_masks_reach_attention_from_both_sequences(rng: np.random.Generator) -> 
     [
         ({"sliding_window": 3}, {}, "`sliding_window` needs None"),
         ({"kernel_regularizer": "l2"}, {}, "`kernel_regularizer` is not supported here"),
-        ({}, {"attention_mask": np.ones((1, 6, 6), bool)}, "the argument `attention_mask="),
+        ({}, {"attention_mask": np.eye(6, dtype=bool)[None]}, "has a mask of another kind than keys that count and a causal one"),
     ],
 )
 def test_what_attention_lacks_is_refused(layer: dict[str, Any], arguments: dict[str, Any], problem: str) -> None:
