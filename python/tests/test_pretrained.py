@@ -1,4 +1,4 @@
-"""Does a network that others have trained see its pixels, and does a new head on it learn what Keras' learns?
+"""Does a network that others have trained see its pixels, here and as ONNX, and does a new head on it learn what Keras' learns?
 
 The network is the trunk of MobileNetV2, trained on ImageNet, from npm's `nsfwjs` (8 bits a weight). The pictures are pieces of photographs in
 the wheel of `scikit-image`: a class for each photograph, trained on its left half and tested on its right one. Both are fetched once.
@@ -19,6 +19,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import onnxruntime
 import pytest
 from keras import layers
 from PIL import Image
@@ -158,7 +159,15 @@ def test_a_head_on_mobilenet_learns_what_that_of_keras_learns(tmp_path: Path) ->
     trained = saved.weights
     head.set_weights([trained["head/kernel"], trained["head/bias"]])
     x, _ = read_pieces(tmp_path / "test")
-    logits = head.predict(model.predict(keras.applications.mobilenet_v2.preprocess_input(x), verbose=0), verbose=0)
+    # It changes the array that it is given.
+    expected = keras.applications.mobilenet_v2.preprocess_input(x.copy())
+    logits = head.predict(model.predict(expected, verbose=0), verbose=0)
     table = command(tmp_path, "predict", "head.safetensors", "test", "--logits", "--adapters", "cpu").splitlines()
     ours = np.array([[float(value) for value in line.split(",")[-len(PHOTOGRAPHS) :]] for line in table[1:]])
     np.testing.assert_allclose(ours, logits, atol=2e-3 * np.abs(logits).max())
+    # So does ONNX, from the bytes.
+    command(tmp_path, "export", "head.safetensors", "head.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "head.onnx", providers=["CPUExecutionProvider"])
+    (taken,) = session.get_inputs()
+    (labels,) = session.run(["label"], {taken.name: x.astype(np.uint8)})
+    assert labels.ravel().tolist() == [PHOTOGRAPHS[at] for at in ours.argmax(axis=1)]
