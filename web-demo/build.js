@@ -19,7 +19,7 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 const WORKER = "src/engine.js";
 /** Modules that the page loads when they are first used. */
 const LATER = ["card.js", "lines.js", "replay.js", "stages.js", "step-picture.js", "words.js"];
-const AS_THEY_ARE = ["icon.svg", "early.js"];
+const AS_THEY_ARE = ["index.html", "moved.js", "icon.svg", "early.js"];
 const PREVIEW = "preview.png";
 const CHARTS = path.join(HERE, "node_modules/uplot");
 
@@ -29,7 +29,7 @@ if (!folder || rest.length > 0) {
   process.exit(2);
 }
 
-await mkdir(path.join(folder, "vendor"), { recursive: true });
+await Promise.all(["vendor", "lab"].map((name) => mkdir(path.join(folder, name), { recursive: true })));
 /** @type {import("esbuild").BuildOptions} */
 const SMALL = { minify: true, format: "esm", target: ["es2022", "chrome113", "firefox121", "safari17"], logLevel: "warning" };
 const glue = path.join(folder, "engine/manyhands_web_demo.js");
@@ -42,15 +42,15 @@ await Promise.all([
   build({ ...SMALL, entryPoints: [path.join(CHARTS, "dist/uPlot.esm.js"), path.join(CHARTS, "dist/uPlot.min.css")], outdir: path.join(folder, "vendor") }),
   build({ ...SMALL, entryPoints: [glue], allowOverwrite: true, outfile: glue }),
 ]);
-const index = await readFile(path.join(HERE, "www/index.html"), "utf8");
+const lab = await readFile(path.join(HERE, "www/lab/index.html"), "utf8");
 const address = process.env.MANYHANDS_SOURCE;
 const source = address ? `<p>Source, and how to install it: <a href="${new URL(address).href}">${address}</a></p>` : "";
 /** Data that are not there can't be chosen, and are not spoken of. */
 const sizes = await writeData(folder);
-const offered = index.replaceAll(/<span data-file="([^"]+)">([^<]*)<\/span>/g, (_, file, text) => (file in sizes ? text : "")).replaceAll(/ *<option value="\w+" data-file="([^"]+)">.*\n/g, (option, file) => (file in sizes ? option.replace(">", ` data-bytes="${sizes[file]}">`) : ""));
-const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : PREVIEW;
+const offered = lab.replaceAll(/<span data-file="([^"]+)">([^<]*)<\/span>/g, (_, file, text) => (file in sizes ? text : "")).replaceAll(/ *<option value="\w+" data-file="([^"]+)">.*\n/g, (option, file) => (file in sizes ? option.replace(">", ` data-bytes="${sizes[file]}">`) : ""));
+const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : `../${PREVIEW}`;
 await Promise.all([
-  writeFile(path.join(folder, "index.html"), offered.replace(`content="${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
+  writeFile(path.join(folder, "lab/index.html"), offered.replace(`content="../${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
   cp(path.join(HERE, "../docs/web-demo.png"), path.join(folder, PREVIEW)),
   ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
   cp(path.join(CHARTS, "LICENSE"), path.join(folder, "vendor/LICENSE")),

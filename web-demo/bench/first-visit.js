@@ -63,7 +63,7 @@ for (const { name, ...view } of VIEWS) {
   for (const colorScheme of ["light", "dark"]) {
     const browser = await launch("no adapter");
     const { page, said } = await visit(browser, "about:blank", { ...view, colorScheme, reducedMotion: "no-preference" });
-    await page.goto(`http://localhost:${server.port}/`);
+    await page.goto(`http://localhost:${server.port}/lab/`);
     const { seen, last } = await watch(page);
     const file = path.join(FOLDER, `${name}-${colorScheme}`);
     await page.screenshot({ path: `${file}.png` });

@@ -37,7 +37,7 @@ async function load(encoding, latency) {
   const session = await page.context().newCDPSession(page);
   await session.send("Network.enable");
   await session.send("Network.emulateNetworkConditions", { offline: false, latency, downloadThroughput: BYTES_PER_S, uploadThroughput: BYTES_PER_S });
-  await page.goto(`http://localhost:${server.port}/`, { waitUntil: "commit" });
+  await page.goto(`http://localhost:${server.port}/lab/`, { waitUntil: "commit" });
   let start = null;
   for (;;) {
     const seen = await page.evaluate(look);

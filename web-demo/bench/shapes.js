@@ -15,7 +15,7 @@ const drawn = SHAPES.map(({ strokes }) => [...(raster(strokes) ?? [])]);
 
 /** Trains in a worker of the page, and asks after each ten epochs. Runs in the page. */
 async function train({ settings, tens, drawn }) {
-  const worker = new Worker("engine.js", { type: "module", name: "manyhands" });
+  const worker = new Worker("../engine.js", { type: "module", name: "manyhands" });
   const waiting = [];
   const heard = (wanted) => new Promise((resolve, reject) => waiting.push({ wanted, resolve, reject }));
   let [labels, read_as] = [[], []];
@@ -29,7 +29,7 @@ async function train({ settings, tens, drawn }) {
     }
   });
   const hello = heard(({ type }) => type === "hello");
-  const wasm = await (await fetch("engine/manyhands_web_demo_bg.wasm")).arrayBuffer();
+  const wasm = await (await fetch("../engine/manyhands_web_demo_bg.wasm")).arrayBuffer();
   worker.postMessage({ wasm }, [wasm]);
   await hello;
   const results = [];
@@ -60,7 +60,7 @@ for (const [pictures, varied_from] of [["varied from 231", 11], ["as they are", 
     };
     const { page, leave } = await visit(browser, "about:blank");
     page.setDefaultTimeout(0);
-    await page.goto(`http://localhost:${server.port}/`);
+    await page.goto(`http://localhost:${server.port}/lab/`);
     for (const { step, read, right, of } of await page.evaluate(train, { settings, tens, drawn })) {
       const wrong = SHAPES.flatMap(({ name, digit }, at) => (read[at] === digit ? [] : [`${name} as ${read[at]}`]));
       console.log(`${pictures.padEnd(18)} ${String(seed).padStart(4)}  ${String(step).padStart(5)}  ${`${SHAPES.length - wrong.length} of ${SHAPES.length}`.padStart(12)}  ${`${(100 * right / of).toFixed(1)} %`.padStart(11)}  ${wrong.join(", ")}`);

@@ -156,7 +156,7 @@ const server = await serve([["/", BUILT]]);
 const browser = await launch("no adapter");
 const { page, said } = await visit(browser, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 }, acceptDownloads: true });
 await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-await page.goto(`http://localhost:${server.port}/`);
+await page.goto(`http://localhost:${server.port}/lab/`);
 await page.locator("#run:enabled").waitFor();
 const session = await page.context().newCDPSession(page);
 const begin = performance.now();

@@ -27,7 +27,7 @@ export let server;
 const servers = [];
 
 before(async () => {
-  assert.ok(existsSync(path.join(BUILT, "index.html")), `${BUILT} holds no demo\n  help: cargo xtask web build`);
+  assert.ok(existsSync(path.join(BUILT, "lab/index.html")), `${BUILT} holds no demo\n  help: cargo xtask web build`);
   server = await serve([["/", BUILT]]);
   servers.push(server);
   [webgpu, plain] = [await launch("webgpu"), await launch("no adapter")];
@@ -44,7 +44,7 @@ after(async () => {
  * @param {string} [host]
  */
 export async function open(browser, query = "", host = "localhost") {
-  const visited = await visit(browser, `http://${host}:${server.port}/${query}`);
+  const visited = await visit(browser, `http://${host}:${server.port}/lab/${query}`);
   visited.page.setDefaultTimeout(PATIENCE_MS);
   await visited.page.locator("#run:enabled").waitFor();
   return visited;
@@ -129,7 +129,7 @@ export async function serveWith(replaced) {
  */
 export async function openWith(browser, replaced, query = "") {
   const { port } = await serveWith(replaced);
-  const visited = await visit(browser, `http://localhost:${port}/${query}`);
+  const visited = await visit(browser, `http://localhost:${port}/lab/${query}`);
   visited.page.setDefaultTimeout(PATIENCE_MS);
   return visited;
 }

@@ -162,11 +162,11 @@ async function noteSteps(page) {
 test("a request for an adapter that has left does nothing, and no rig is larger than it may be", async () => {
   const { page, said, leave } = await open(plain);
   const heard = await page.evaluate(async () => {
-    const worker = new Worker("engine.js", { type: "module" });
+    const worker = new Worker("../engine.js", { type: "module" });
     /** @type {any[]} */
     const events = [];
     worker.onmessage = ({ data }) => events.push(data);
-    worker.postMessage({ wasm: await (await fetch("engine/manyhands_web_demo_bg.wasm")).arrayBuffer() });
+    worker.postMessage({ wasm: await (await fetch("../engine/manyhands_web_demo_bg.wasm")).arrayBuffer() });
     /** @param {(event: any) => boolean} is_it */
     const wait = async (is_it) => {
       while (!events.some(is_it)) await new Promise((done) => { setTimeout(done, 50); });
@@ -207,7 +207,7 @@ test("the phases fill each step, and the shown throughput is that of the clock",
   const { page, said, leave } = await visit(plain, "about:blank");
   page.setDefaultTimeout(PATIENCE_MS);
   await noteSteps(page);
-  await page.goto(`http://localhost:${stamped.port}/?adapters=cpu,cpu&split=even&model=small&batch_size=96`);
+  await page.goto(`http://localhost:${stamped.port}/lab/?adapters=cpu,cpu&split=even&model=small&batch_size=96`);
   await page.locator("#run:enabled").click();
   await reach(page, 5);
   await page.waitForTimeout(6000);
@@ -254,7 +254,7 @@ test("the loss stays on the reference through throttles and pulled plugs, and le
   assert.ok((await stepsOf(page)) < 60, `${await stepsOf(page)} steps`);
   const exact = await shownDifference(page);
   assert.ok(exact < 1e-4, `differs by ${exact}`);
-  await page.goto(`http://localhost:${server.port}/?adapters=${Array(8).fill("cpu").join(",")}&batch_norm=per_shard`);
+  await page.goto(`http://localhost:${server.port}/lab/?adapters=${Array(8).fill("cpu").join(",")}&batch_norm=per_shard`);
   await page.locator("#run:enabled").click();
   await reach(page, 8);
   await pause(page);

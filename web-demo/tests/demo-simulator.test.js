@@ -35,7 +35,7 @@ test("scaling is measured here, and predicted as the native command predicts it"
 test("stages are those that the command predicts for the same rig and placement", async () => {
   const { page, said, leave } = await visit(plain, "about:blank");
   await keep(page, "staged");
-  await page.goto(`http://localhost:${server.port}/`);
+  await page.goto(`http://localhost:${server.port}/lab/`);
   page.setDefaultTimeout(PATIENCE_MS);
   await page.locator("#stages-show:enabled").click();
   await page.locator("#stages tbody tr").nth(15).waitFor();
@@ -59,7 +59,7 @@ test("stages are those that the command predicts for the same rig and placement"
 test("a first visitor sees, without a click: training on, loss falling, eight simulated cards, and the reference", async () => {
   const { page, said, leave } = await visit(plain, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 } });
   await keep(page, "simulated");
-  await page.goto(`http://localhost:${server.port}/`);
+  await page.goto(`http://localhost:${server.port}/lab/`);
   page.setDefaultTimeout(PATIENCE_MS);
   await page.locator("#other-lanes .thin-lane").nth(8).waitFor();
   await reach(page, 30);

@@ -6,4 +6,4 @@ import { WRITTEN, serve, withStandIn } from "./serve.js";
 
 const variant = process.argv[2] ?? "gpus";
 const { port } = await serve(WRITTEN, withStandIn(variant));
-console.log(`http://localhost:${port}/ with a stand-in for the engine: ${variant}`);
+console.log(`http://localhost:${port}/lab/ with a stand-in for the engine: ${variant}`);

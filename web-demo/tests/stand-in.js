@@ -31,7 +31,7 @@ after(async () => {
 export async function open(variant, options = {}, replaced = {}) {
   const server = await serve(WRITTEN, { ...withStandIn(variant), ...replaced });
   servers.push(server);
-  return visit(browser, `http://localhost:${server.port}/`, options);
+  return visit(browser, `http://localhost:${server.port}/lab/`, options);
 }
 
 /**

@@ -125,7 +125,7 @@ function sizeOf(n_bytes) {
  */
 async function fetched(file, tell) {
   tell(0);
-  const response = await fetch(file).catch(() => { throw new Error("the connection failed"); });
+  const response = await fetch(new URL(file, import.meta.url)).catch(() => { throw new Error("the connection failed"); });
   if (!response.ok || !response.body) throw new Error(`the server answers ${response.status} ${response.statusText}`.trimEnd());
   const parts = [];
   let n_bytes = 0;

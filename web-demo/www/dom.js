@@ -1,7 +1,7 @@
 // Small things that every part of the page needs of the document.
 
 /**
- * The element of that id; it is part of index.html.
+ * The element of that id; it is part of lab/index.html.
  * @template {Element} T
  * @param {string} id
  * @param {new () => T} kind
@@ -9,7 +9,7 @@
  */
 export function byId(id, kind) {
   const element = document.getElementById(id);
-  if (!(element instanceof kind)) throw new Error(`index.html needs a ${kind.name} #${id}`);
+  if (!(element instanceof kind)) throw new Error(`lab/index.html needs a ${kind.name} #${id}`);
   return element;
 }
 

@@ -13,9 +13,12 @@ const ANSWERS = { loaded: "load", classified: "classify", measured: "measure", s
 const GONE = "the engine is gone";
 const MUTED = "a replay is shown: end it first";
 
-/** The engine's code: `index.html` asks for it before any script does. */
+/** An address beside this script: pages in other folders share it. @param {string} name */
+const beside = (name) => new URL(name, import.meta.url);
+
+/** The engine's code: `lab/index.html` asks for it before any script does. */
 async function engine() {
-  const response = await fetch("engine/manyhands_web_demo_bg.wasm");
+  const response = await fetch(beside("engine/manyhands_web_demo_bg.wasm"));
   if (!response.ok) throw new Error(`the engine can't be loaded: ${response.status} ${response.statusText}`);
   return response.arrayBuffer();
 }
@@ -35,7 +38,7 @@ export class Link {
    * @param {(event: Event) => void} hear Gets each event that answers no `ask`.
    */
   constructor(hear) {
-    this.#worker = new Worker("engine.js", { type: "module", name: "manyhands" });
+    this.#worker = new Worker(beside("engine.js"), { type: "module", name: "manyhands" });
     this.#worker.addEventListener("message", ({ data }) => this.#take(data, hear));
     const failed = (/** @type {string} */ message) => this.#take({ type: "failed", message }, hear);
     this.#worker.addEventListener("error", (event) => {
