@@ -8,7 +8,8 @@
 // shared cores; `cards.rs`, `speed.rs`: cards by name, and the time of a plan on them; `adapter.rs`, `arithmetic.rs`: the actor and its
 // values; `network.rs`: MPI's collectives (`no_network.rs` without the feature `processes`); `skeleton.rs`, `cost.rs`: plans with few
 // values, and what the plans they replace cost; `trial.rs`: some steps of copies or stages; `rig.rs`, `predict.rs`, `machines.rs`: rigs
-// from a file, and their predicted speed; `budget.rs`, `traffic.rs`: parts of a step; `report.rs`: tables.
+// from a file, and their predicted speed; `incidents.rs`: steps in which something happens; `budget.rs`, `traffic.rs`: parts of a step;
+// `report.rs`: tables.
 
 pub(crate) mod adapter;
 pub(crate) mod arithmetic;
@@ -16,6 +17,7 @@ mod budget;
 pub mod cards;
 pub(crate) mod cost;
 pub(crate) mod crowd;
+mod incidents;
 pub(crate) mod link;
 #[cfg(feature = "processes")]
 mod machines;
@@ -34,6 +36,7 @@ pub(crate) mod world;
 
 pub use arithmetic::Arithmetic;
 pub use crowd::Crowding;
+pub use incidents::{Incident, IncidentKind, simulate_incidents};
 pub use predict::{SimulatedStep, simulate_steps, step_ms};
 pub use predict::{simulate, simulate_model};
 pub use report::{AdapterAlone, LinkPoint, MachinePoint, Machines, Point, Report, StagePoint, Staged};

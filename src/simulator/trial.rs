@@ -75,6 +75,8 @@ pub(crate) struct Steps {
     pub warm_up: Vec<TimedStep>,
     /// Steps that count.
     pub counted: Vec<TimedStep>,
+    /// Start of the first step.
+    pub start_ms: f64,
     /// Of a trial that is traced: all work in the last step, from its start on.
     pub spans: Vec<Span>,
 }
@@ -334,6 +336,9 @@ impl Trial {
             let rank = ranks.clone().max_by_key(|rank| shares[*rank]).unwrap_or_default();
             let part = Part { first_row: shares[..rank].iter().sum(), batch_rows: rows };
             let start_ms = clock.now_ms();
+            if step == 0 {
+                steps.start_ms = start_ms;
+            }
             if step == warm_up {
                 before_ms = network_ms();
             }

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use manyhands::adapters::Kind;
 use manyhands::placer::rig::simulate as placed;
-use manyhands::simulator::{Point, RigConfig, simulate};
+use manyhands::presets;
+use manyhands::simulator::{Incident, IncidentKind, Point, RigConfig, simulate, simulate_incidents};
 use manyhands::{GradientCompression, Placement, SplitMode};
 
 use crate::close::assert_relative;
@@ -31,6 +32,23 @@ fn computing_is_shared_by_speed() {
     assert_eq!(point.shares, [197, 59]);
     assert_relative("ms of a step", &[point.step_ms], &[21.7], 0.02);
     assert!(point.limit.starts_with("computing on"), "{}", point.limit);
+}
+
+#[test]
+fn a_slowed_and_then_lost_adapter_costs_what_its_rows_cost_elsewhere() {
+    let half = "per_row_ms = 0.1";
+    let rig = RigConfig { split: SplitMode::Even, ..rig(1e6, &[half, half]) };
+    let model = presets::find("mlp").unwrap().build(0).unwrap();
+    let incident = |step, what| Incident { step, adapter: 1, what };
+    let incidents = [incident(9, IncidentKind::Lost), incident(4, IncidentKind::Slowed(3.0))];
+    let steps = simulate_incidents(&rig, &model, &incidents).unwrap();
+    let ms: Vec<f64> = steps.iter().map(|step| step.ms).collect();
+    assert_relative("both", &ms[..4], &[12.8; 4], 0.01);
+    assert_relative("one takes three times as long", &ms[4..9], &[38.4; 5], 0.01);
+    // It is lost with a kernel that runs in the middle of its 38.4 ms; then its half runs on the other, which had ended before.
+    assert!(ms[9] > 38.4 / 2.0 + 12.8 && ms[9] < 38.4 + 12.8, "{ms:?}");
+    assert_relative("one alone", &ms[10..], &[25.6; 20], 0.01);
+    assert!(steps.iter().all(|step| step.report.shards.iter().map(|shard| shard.rows).sum::<u32>() == 256));
 }
 
 #[test]
