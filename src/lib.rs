@@ -162,7 +162,7 @@ pub mod logs {
     pub use crate::scheduler::timeline::{AdapterTime, HostTime, TimeSummary};
     #[cfg(all(feature = "files", not(target_arch = "wasm32")))]
     pub use crate::trainer::TensorBoard;
-    pub use crate::trainer::{AdapterLog, EpochLog, ProcessLog, SharedAdapterLog, StepLog, Values};
+    pub use crate::trainer::{AdapterLog, EpochLog, LoneStep, ProcessLog, SharedAdapterLog, StepLog, Values};
     #[cfg(feature = "files")]
     pub use crate::trainer::{CsvLog, JsonLog};
 }

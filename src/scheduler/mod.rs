@@ -9,11 +9,12 @@
 //! (silence, failure and abandoned runs of any pass), `state/` (weights, update, broadcast), `in_flight.rs` (steps in flight),
 //! `recovery.rs` (when no adapter is left).
 
-// Other files: `builder.rs` opens a scheduler; `calibration.rs`, `shards.rs`: the first split, and the rows of one; `placement.rs`,
-// `pipeline.rs`, `teams.rs`: layers in stages; `combine.rs`: values that shards wait for; `processes.rs`, `all_reduce.rs`: exchange with
-// other processes; `diagnosis.rs`: the origin of a NaN; `timeline/`: times of all work.
+// Other files: `builder.rs` opens a scheduler; `alone.rs`: a step by one adapter, to compare; `calibration.rs`, `shards.rs`: the first
+// split, and the rows of one; `placement.rs`, `pipeline.rs`, `teams.rs`: layers in stages; `combine.rs`: values that shards wait for;
+// `processes.rs`, `all_reduce.rs`: exchange with other processes; `diagnosis.rs`: the origin of a NaN; `timeline/`: times of all work.
 
 mod all_reduce;
+mod alone;
 mod builder;
 mod calibration;
 mod combine;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::epochs::Run;
-use super::{AsyncTrainer, EpochLog, Fit, Flow, StepLog, Trainer};
+use super::{AsyncTrainer, EpochLog, Fit, Flow, LoneStep, StepLog, Trainer};
 use crate::data::{Dataset, Loader};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -48,6 +48,18 @@ impl Session {
         let log = trainer.asynchronous().next_step(&mut self.loader, &|_| false).await?;
         self.rows += log.as_ref().map_or(0, |log| log.rows);
         Ok(log)
+    }
+
+    /// Loss and metrics of the next step as the first adapter alone computes them, with all rows and the weights of now, beside its norm of
+    /// the gradients: by them, what the split changes of that step. Nothing changes, and the step itself may follow. Does not block.
+    ///
+    /// `None` at the end of an epoch, and where no two adapters share a step, or the first does not hold its rows.
+    ///
+    /// # Errors
+    /// If no adapter is left to run it.
+    pub async fn step_alone_async(&mut self, trainer: &mut Trainer) -> Result<Option<LoneStep>> {
+        trainer.asynchronous().open(&self.fit, self.loader.dataset().len()).await?;
+        trainer.asynchronous().step_alone(&mut self.loader).await
     }
 
     /// Validates, and goes to the next epoch, without blocking.

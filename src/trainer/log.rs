@@ -158,6 +158,17 @@ pub struct StepLog {
     pub processes: Vec<ProcessLog>,
 }
 
+/// A training step as one of several adapters computed it alone, from the same weights.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoneStep {
+    /// Position of the adapter.
+    pub adapter: usize,
+    /// Loss and metrics.
+    pub values: Values,
+    /// Global norm of the gradients.
+    pub gradient_norm: f32,
+}
+
 /// Whether a time is left out: that of what did not happen.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(ms: &f64) -> bool {

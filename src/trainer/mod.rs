@@ -78,7 +78,7 @@ pub use files::{CsvLog, JsonLog};
 pub use fit::Fit;
 pub use inference::check_outputs;
 pub use live::Session;
-pub use log::{AdapterLog, EpochLog, History, ProcessLog, SharedAdapterLog, StepLog, Values};
+pub use log::{AdapterLog, EpochLog, History, LoneStep, ProcessLog, SharedAdapterLog, StepLog, Values};
 pub use loss_scale::LossScale;
 pub use meter::Meter;
 pub use model_checkpoint::ModelCheckpoint;

@@ -4,7 +4,7 @@ use super::adapters::capacity_of;
 use super::meter::{self, Meter, Reports, Tally, Whole};
 use super::share::{self, Share};
 use super::snapshots::SNAPSHOT_STEPS;
-use super::{AdapterLog, AsyncTrainer, Compile, NonFinite, Progress, StepLog, Trainer};
+use super::{AdapterLog, AsyncTrainer, Compile, LoneStep, NonFinite, Progress, StepLog, Trainer};
 use crate::data::{Batch, Loader};
 use crate::error::Result;
 use crate::model::Model;
@@ -116,6 +116,27 @@ impl AsyncTrainer<'_> {
                 return Ok(Some(log));
             }
         }
+    }
+
+    /// The next step of an epoch as the first adapter alone computes it; `None` at the end, and where there is nothing to compare with.
+    pub(super) async fn step_alone(&mut self, loader: &mut Loader) -> Result<Option<LoneStep>> {
+        let Trainer { model, compile, adapters, progress, .. } = &mut *self.trainer;
+        if adapters.is_on_device() {
+            return Ok(None);
+        }
+        loader.seek(progress.epoch, progress.batch);
+        let batch = loader.next_async().await?;
+        loader.seek(progress.epoch, progress.batch);
+        let Some(batch) = batch else { return Ok(None) };
+        let whole = Whole::of(compile, model, &batch);
+        let numbers = StepNumbers { model, compile, progress, copied: None };
+        let step = numbers.step(0, progress.learning_rate, &whole);
+        let Some(report) = adapters.scheduler()?.compute_alone(&batch, &step).await? else { return Ok(None) };
+        let reports = Reports { rows: &report.reports, penalty: report.penalty };
+        let tally = Tally::of(compile, model, &reports, &batch, &whole);
+        let values = Meter::default().add(compile, model, &tally, whole.rows);
+        let adapter = report.shards.first().map_or(0, |shard| shard.adapter_idx);
+        Ok(Some(LoneStep { adapter, values, gradient_norm: report.gradient_norm }))
     }
 
     /// Ends steps that are still in flight, so that weights and data position stay consistent.

@@ -269,3 +269,52 @@ fn a_link_that_closes_is_a_lost_adapter() {
         assert!(format!("{:?}", message.event).contains("its worker has ended"), "{:?}", message.event);
     });
 }
+
+/// Losses of some steps on three adapters, those of the same steps by one of them, and the largest relative difference of gradients.
+fn compared(synchronized: bool, steps: usize) -> (Vec<f64>, Vec<f64>, f32) {
+    pollster::block_on(async {
+        let compile = Compile::new(Optimizer::adam(1e-2), Loss::SPARSE_CATEGORICAL_CROSSENTROPY);
+        let trainer = Trainer::new(model(synchronized), compile).unwrap();
+        let mut trainer = trainer.on(vec![cpu(); 3]).split(SplitMode::Even);
+        let mut session = session(&mut trainer).await;
+        let (mut split, mut alone, mut difference) = (Vec::new(), Vec::new(), 0.0_f32);
+        while split.len() < steps {
+            if split.len() == 12 {
+                trainer.scheduler().unwrap().handle(2).requests.try_send(Request::Lose).unwrap();
+            }
+            let lone = session.step_alone_async(&mut trainer).await.unwrap();
+            let Some(log) = session.step_async(&mut trainer).await.unwrap() else {
+                assert_eq!(lone, None, "the epoch has ended");
+                session.end_epoch_async(&mut trainer).await.unwrap();
+                continue;
+            };
+            let lone = lone.unwrap();
+            split.push(log.values.get("loss").unwrap());
+            alone.push(lone.values.get("loss").unwrap());
+            difference = difference.max((lone.gradient_norm / log.gradient_norm - 1.0).abs());
+        }
+        (split, alone, difference)
+    })
+}
+
+#[test]
+fn one_adapter_alone_finds_the_loss_of_a_split_step_and_changes_nothing() {
+    let (split, alone, difference) = compared(true, 26);
+    assert_close("losses", &alone, &split, 1e-6);
+    assert!(difference < 1e-5, "gradients differ by {difference}");
+    let undisturbed = losses(trainer(3), 11, async |_, _, _| {});
+    assert_eq!(split[..11], undisturbed, "to the bit");
+    let (split, alone, difference) = compared(false, 4);
+    let largest = split.iter().zip(&alone).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(largest > 1e-3 && difference > 1e-3, "statistics of each shard differ by {largest} and {difference}");
+}
+
+#[test]
+fn one_adapter_has_nothing_to_compare_its_steps_with() {
+    pollster::block_on(async {
+        let mut trainer = trainer(1);
+        let mut session = session(&mut trainer).await;
+        assert_eq!(session.step_alone_async(&mut trainer).await.unwrap(), None);
+        session.step_async(&mut trainer).await.unwrap();
+    });
+}
