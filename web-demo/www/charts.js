@@ -6,6 +6,8 @@ import { colour, onScheme } from "./dom.js";
 
 /** Narrowest, in pixels. */
 const SMALLEST = 160;
+/** Lines in which the texts of marks stand, so that none covers another, and the height of one. */
+const [MARK_LINES, MARK_HEIGHT] = [3, 12];
 /** Half the width of a bar's ends. */
 const BAR_END = 4;
 
@@ -169,6 +171,8 @@ export class Chart {
     context.font = font.replace("11px", `${11 * ratio}px`);
     context.textBaseline = "top";
     context.textAlign = "left";
+    /** Where the last text of each line ends. */
+    const ends = Array(MARK_LINES).fill(-Infinity);
     for (const { at, text } of this.marks) {
       const x = Math.round(plot.valToPos(at, "x", true));
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
@@ -178,7 +182,12 @@ export class Chart {
       context.stroke();
       const wide = context.measureText(text).width;
       const is_at_end = x + wide + 4 * ratio > bbox.left + bbox.width;
-      context.fillText(text, is_at_end ? x - wide - 4 * ratio : x + 4 * ratio, bbox.top);
+      const left = is_at_end ? x - wide - 4 * ratio : x + 4 * ratio;
+      const line = ends.findIndex((end) => end < left);
+      // Where no line has room, the mark stands without its text.
+      if (line < 0) continue;
+      ends[line] = left + wide + 4 * ratio;
+      context.fillText(text, left, bbox.top + line * MARK_HEIGHT * ratio);
     }
     context.restore();
   }
