@@ -14,7 +14,10 @@ const HEAD = ["adapters", "rows of each", "step ms", "rows/s", "of the sum"];
 
 /** Efficiency that is shown as more than 100 %. */
 const OVER = 1.005;
-const OVER_SAYS = "More than 100 %: together with others, a fast adapter gets more rows than alone, so its fixed times count less.";
+const OVER_SAYS = {
+  strong: "More than 100 %: alone, each adapter computes the whole batch, of which it gets a part here; and small surpluses lie within the spread.",
+  weak: "More than 100 %: together with others, a fast adapter gets more rows than alone, so its fixed times count less.",
+};
 
 /**
  * Lines of a number of adapters: their numbers, with the quartiles of measured ones, and the bottleneck of predicted ones.
@@ -55,7 +58,7 @@ class Pair {
    */
   show(report, spread) {
     if (!this.#halves) {
-      this.#halves = { strong: new Half(TITLES.strong), weak: new Half(TITLES.weak) };
+      this.#halves = { strong: new Half("strong"), weak: new Half("weak") };
       this.#box.append(this.#halves.strong.figure, this.#halves.weak.figure);
     }
     // A chart has the width of what is shown.
@@ -68,12 +71,16 @@ class Pair {
 class Half extends OverAdapters {
   #over = make("p", { className: "remark" });
 
-  /** @param {string} title */
-  constructor(title) {
-    super(title, {
+  /** @type {keyof typeof TITLES} */
+  #kind;
+
+  /** @param {keyof typeof TITLES} kind */
+  constructor(kind) {
+    super(TITLES[kind], {
       small: "samples/s", head: HEAD,
       curves: [{ name: "ideal", ink: "edge", width: 1.5, dash: [5, 4] }, { name: "together", ink: "ink", width: 2, points: true }],
     });
+    this.#kind = kind;
     this.figure.append(this.#over);
   }
 
@@ -89,7 +96,7 @@ class Half extends OverAdapters {
       spread, rows: points.flatMap((point, at) => lines(point, spread?.[at])),
       caption: last ? `${percent(last.efficiency, 0)} of the sum` : "",
     });
-    const texts = [points.some(({ efficiency }) => efficiency >= OVER) ? OVER_SAYS : "", spread ? unlike(points, spread) : ""];
+    const texts = [points.some(({ efficiency }) => efficiency >= OVER) ? OVER_SAYS[this.#kind] : "", spread ? unlike(points, spread) : ""];
     say(this.#over, texts.filter((text) => text).join(" "));
   }
 }
@@ -160,7 +167,7 @@ export class Measurement {
     const texts = [];
     if (members.length === 1) texts.push("There is one adapter: add another to see scaling.");
     if (shared) texts.push("Devices on one GPU share it: they are not further GPUs, so expect no gain.");
-    if (on_processor > 1) texts.push("Adapters that compute on the CPU share its cores, so together they fall short of the dashed line.");
+    if (on_processor > 1) texts.push("Adapters that compute on the CPU share its cores: together they are not as fast as the sum of each alone, but for the spread.");
     say(byId("scaling-honest", HTMLElement), texts.join(" "));
   }
 
