@@ -25,7 +25,7 @@ function said(waits, lost = 0) {
 
 test("what the others wait longer than the slowest is for it, and the rest at exchanges is everyone’s", () => {
   assert.equal(said([{ exchange_ms: 0, wait_ms: 51 }, { exchange_ms: 0, wait_ms: 0 }]), "The others wait for B up to 51 % of a step.");
-  assert.equal(said([{ exchange_ms: 52, wait_ms: 3 }, { exchange_ms: 47, wait_ms: 0 }]), "At batch-norm all wait for one another: 47 % of a step.");
+  assert.equal(said([{ exchange_ms: 52, wait_ms: 3 }, { exchange_ms: 47, wait_ms: 0 }]), "At batch-norm all wait for one another: 47 % of a step. Statistics of each adapter’s own rows, a rule below, spare the wait; then the result depends on the split.");
   assert.equal(said([{ exchange_ms: 60, wait_ms: 3 }, { exchange_ms: 4, wait_ms: 0 }]), "The others wait for B up to 59 % of a step.", "at exchanges, too");
 });
 

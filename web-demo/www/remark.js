@@ -94,7 +94,7 @@ export class Remark {
     const idle = active.filter(({ id }) => this.#seen.get(id)?.is_idle);
     if (idle.length > 0) {
       const who = idle.map(({ id }) => nameOf(id)).join(", ");
-      return `${who} ${idle.length === 1 ? "has" : "have"} no rows: the step would take longer with them, or the batch is too small. An empty share adds nothing.`;
+      return `${who} ${idle.length === 1 ? "gets" : "get"} nothing: with ${who} each step would take longer, or the batch is too small.`;
     }
     const waits = active.flatMap(({ id }) => {
       const seen = this.#seen.get(id);
@@ -109,7 +109,7 @@ export class Remark {
     if (this.#is_waiting) return `The others wait for ${nameOf(slowest.id)} up to ${percent(longest, 0)} of a step.`;
     const least = slowest.exchange;
     this.#is_exchanging = least >= (this.#is_exchanging ? MUCH_WAITING.until : MUCH_WAITING.from);
-    return this.#is_exchanging ? `At batch-norm all wait for one another: ${percent(least, 0)} of a step.` : "";
+    return this.#is_exchanging ? `At batch-norm all wait for one another: ${percent(least, 0)} of a step. Statistics of each adapter’s own rows, a rule below, spare the wait; then the result depends on the split.` : "";
   }
 }
 
