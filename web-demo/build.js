@@ -8,17 +8,16 @@
 // One script and one style sheet without comments: 16 kB less to load than the files as they are written, gzipped, and one
 // request in place of eighteen. Needs `npm ci --omit=dev` in this folder.
 
-import { cp, mkdir, readFile, writeFile } from "node:fs/promises";
+import { cp, mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { writeData } from "./datasets.js";
+import { LATER } from "./www/later.js";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Imports what wasm-bindgen writes, which lies beside it only there. */
 const WORKER = "src/engine.js";
-/** Modules that the page loads when they are first used. */
-const LATER = ["card.js", "lines.js", "replay.js", "stages.js", "step-picture.js", "words.js"];
 const AS_THEY_ARE = ["index.html", "moved.js", "icon.svg", "early.js"];
 const PREVIEW = "preview.png";
 const CHARTS = path.join(HERE, "node_modules/uplot");
@@ -50,7 +49,7 @@ const sizes = await writeData(folder);
 const offered = lab.replaceAll(/<span data-file="([^"]+)">([^<]*)<\/span>/g, (_, file, text) => (file in sizes ? text : "")).replaceAll(/ *<option value="\w+" data-file="([^"]+)">.*\n/g, (option, file) => (file in sizes ? option.replace(">", ` data-bytes="${sizes[file]}">`) : ""));
 const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : `../${PREVIEW}`;
 await Promise.all([
-  writeFile(path.join(folder, "lab/index.html"), offered.replace(`content="../${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
+  writeFile(path.join(folder, "lab/index.html"), offered.replace('_bg.wasm" as', `_bg.wasm" data-bytes="${(await stat(glue.replace(".js", "_bg.wasm"))).size}" as`).replace(`content="../${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
   cp(path.join(HERE, "../docs/web-demo.png"), path.join(folder, PREVIEW)),
   ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
   cp(path.join(CHARTS, "LICENSE"), path.join(folder, "vendor/LICENSE")),

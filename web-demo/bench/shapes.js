@@ -29,8 +29,7 @@ async function train({ settings, tens, drawn }) {
     }
   });
   const hello = heard(({ type }) => type === "hello");
-  const wasm = await (await fetch("../engine/manyhands_web_demo_bg.wasm")).arrayBuffer();
-  worker.postMessage({ wasm }, [wasm]);
+  worker.postMessage({ module: await WebAssembly.compile(await (await fetch("../engine/manyhands_web_demo_bg.wasm")).arrayBuffer()) });
   await hello;
   const results = [];
   for (let ten = 0; ten < tens; ten += 1) {

@@ -1,12 +1,13 @@
-// The engine's worker, and the worker of each CPU adapter: loads the wasm and carries the messages of `src/messages.rs`.
+// The engine's worker, the simulator's, and that of each CPU adapter: starts the engine's code, which the page has compiled for all of them, and
+// carries the messages of `src/messages.rs`.
 
 import init, * as engine from "./engine/manyhands_web_demo.js";
 
-/** Name of a worker that serves a CPU adapter. */
-const CPU = "cpu";
+/** Names of workers: of one that serves a CPU adapter, and of the one that predicts. */
+const [CPU, SIMULATOR] = ["cpu", "simulator"];
 
-/** @type {WebAssembly.Module | undefined} Compiled once for all workers. */
-let module;
+/** The engine's code: it comes before all else. @type {Promise<WebAssembly.Module>} */
+const given = new Promise((resolve) => addEventListener("message", ({ data }) => { if (data.module) resolve(data.module); }));
 
 /**
  * @param {string} text An `Event`, but for its arrays.
@@ -24,7 +25,8 @@ function openCpu(heard, ended) {
   const worker = new Worker(import.meta.url, { type: "module", name: CPU });
   worker.onmessage = ({ data: { words, arrays } }) => heard(words, arrays);
   worker.onerror = ended;
-  worker.postMessage({ module });
+  // A message before it waits there.
+  void given.then((module) => worker.postMessage({ module }));
   return {
     /** @type {(words: Uint32Array, arrays: Float32Array[]) => void} */
     send: (words, arrays) => worker.postMessage({ words, arrays }, arrays.map(({ buffer }) => buffer)),
@@ -32,11 +34,9 @@ function openCpu(heard, ended) {
   };
 }
 
-/** Serves a CPU adapter, after a first message with the compiled module. */
 function serveCpu() {
-  const ready = new Promise((resolve) => addEventListener("message", ({ data }) => resolve(data.module), { once: true }));
-  const started = ready.then(async (compiled) => {
-    await init({ module_or_path: compiled });
+  const started = given.then(async (module) => {
+    await init({ module_or_path: module });
     engine.serve_cpu((/** @type {Uint32Array} */ words, /** @type {Float32Array[]} */ arrays) => {
       postMessage({ words, arrays }, { transfer: arrays.map(({ buffer }) => buffer) });
     });
@@ -49,33 +49,33 @@ function serveCpu() {
   });
 }
 
-async function serve() {
+/**
+ * Answers requests of the page.
+ * @param {() => void} begin Once the engine is there.
+ * @param {(type: string, request: string, pixels: Float32Array, bytes: Uint8Array) => void} take
+ */
+async function serve(begin, take) {
   const failed = (/** @type {unknown} */ error) => postMessage({ type: "failed", message: String(error) });
   addEventListener("error", ({ message }) => failed(message));
   addEventListener("unhandledrejection", ({ reason }) => failed(reason));
   // Heard from now on: a page may ask before the engine is there.
   let start = () => {};
-  /** @type {Promise<ArrayBuffer>} */
-  const given = new Promise((resolve) => addEventListener("message", ({ data: { wasm } }) => { if (wasm) resolve(wasm); }));
   const started = new Promise((resolve) => { start = () => resolve(undefined); });
   addEventListener("message", ({ data: { type, pixels, bytes, ...fields } }) => {
     if (type === undefined) return;
     const request = JSON.stringify({ [type]: Object.keys(fields).length > 0 ? fields : null });
-    started.then(() => engine.request(type, request, pixels ?? new Float32Array(), bytes ?? new Uint8Array())).catch(failed);
+    started.then(() => take(type, request, pixels ?? new Float32Array(), bytes ?? new Uint8Array())).catch(failed);
   });
   try {
-    module = await WebAssembly.compile(await given);
-    await init({ module_or_path: module });
+    await init({ module_or_path: await given });
   } catch (error) {
     failed(error);
     return;
   }
-  engine.start(post, openCpu);
+  begin();
   start();
 }
 
-if (self.name === CPU) {
-  serveCpu();
-} else {
-  serve();
-}
+if (self.name === CPU) serveCpu();
+else if (self.name === SIMULATOR) void serve(() => engine.start_simulator(post), engine.simulate);
+else void serve(() => engine.start(post, openCpu), engine.request);

@@ -10,7 +10,8 @@ use crate::messages::{Event, Level, SentNumbers};
 
 struct Host {
     post: Function,
-    open_cpu: Function,
+    /// None where no CPU adapter is needed.
+    open_cpu: Option<Function>,
 }
 
 thread_local! {
@@ -18,8 +19,8 @@ thread_local! {
     static STEP: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Stores the two functions of `engine.js`.
-pub(crate) fn meet(post: Function, open_cpu: Function) {
+/// Stores the functions of `engine.js`.
+pub(crate) fn meet(post: Function, open_cpu: Option<Function>) {
     HOST.with(|host| *host.borrow_mut() = Some(Host { post, open_cpu }));
 }
 
@@ -40,7 +41,11 @@ pub(crate) fn tell(event: &Event) {
 
 /// Starts a worker for a CPU adapter; returns functions to send to it and to end it.
 pub(crate) fn open_cpu(heard: &JsValue, ended: &JsValue) -> Option<(Function, Function)> {
-    let opened = with_host(|host| host.open_cpu.call2(&JsValue::NULL, heard, ended))?;
+    let open = |host: &Host| match &host.open_cpu {
+        Some(open_cpu) => open_cpu.call2(&JsValue::NULL, heard, ended),
+        None => Err(JsValue::NULL),
+    };
+    let opened = with_host(open)?;
     let function = |name: &str| Reflect::get(&opened, &name.into()).ok()?.dyn_into::<Function>().ok();
     Some((function("send")?, function("end")?))
 }

@@ -6,6 +6,7 @@ pub mod logs;
 pub mod messages;
 pub mod models;
 pub mod settings;
+pub mod simulation;
 pub mod stages;
 pub mod tasks;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Logs of the page: what adapters do in a step that is trained, simulated or measured.
 
-use manyhands::logs::{AdapterLog, StepLog};
+use manyhands::logs::{AdapterLog, LoneStep, StepLog};
 use manyhands::scheduler::ShardReport;
 use manyhands::simulator::SimulatedStep;
 use manyhands_bench::scaling::{ScalingCurve, ScalingPoint};
@@ -73,19 +73,33 @@ pub struct Stepped {
     log: StepLog,
     clock_ms: f64,
     adapters: Vec<Worked>,
+    alone: Option<ComputedAlone>,
+}
+
+/// A step that one adapter alone has computed again, from the same weights.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComputedAlone {
+    adapter: usize,
+    loss: f64,
+    gradient_norm: f32,
 }
 
 impl Stepped {
-    /// `places` are the members' places by their positions in the engine; `clock_ms` is the time since the step before.
-    pub fn of(mut log: StepLog, places: &[Option<MemberPlace>], clock_ms: f64) -> Self {
+    /// `places` are the members' places by their positions in the engine; `clock_ms` is the time since the step before; `alone` is the step
+    /// by one adapter, if it was computed.
+    pub fn of(mut log: StepLog, places: &[Option<MemberPlace>], clock_ms: f64, alone: Option<LoneStep>) -> Self {
+        let alone = alone.and_then(|LoneStep { adapter, values, gradient_norm }| {
+            let MemberPlace { at: adapter, .. } = (*places.get(adapter)?)?;
+            Some(ComputedAlone { adapter, loss: values.get("loss")?, gradient_norm })
+        });
         let adapters = std::mem::take(&mut log.adapters);
         let of_adapters = log.ms - log.data_ms - log.reduce_ms - log.update_ms - log.processes_ms;
         let adapters = adapters.into_iter().filter_map(|adapter| Worked::of(adapter, places, of_adapters)).collect();
-        Self { log, clock_ms, adapters }
+        Self { log, clock_ms, adapters, alone }
     }
 }
 
-/// A simulated step of all adapters together, in milliseconds of virtual time. Adapters are numbered as in the report. Their phases and
+/// A simulated step of some adapters together, in milliseconds of virtual time. Adapters are numbered as in the described rig. Their phases and
 /// waits, the host's sums and its update fill the step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(ts_rs::TS), ts(rename = "SimulatedStep"))]
@@ -105,17 +119,18 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// `names` are those of the report's adapters.
-    pub fn of(step: &SimulatedStep, names: &[String]) -> Self {
+    /// `places` are the positions in the rig of the adapters that the step counts, `names` those of the rig.
+    pub fn of(step: &SimulatedStep, places: &[usize], names: &[&str]) -> Self {
         let SimulatedStep { ms, is_counted, report } = step;
         let all_ms = ms - report.reduce_ms - report.update_ms;
+        let place = |shard: &ShardReport| places.get(shard.adapter_idx).copied().unwrap_or_default();
         let worked = |shard: &ShardReport| {
             let Timing { upload_ms, compute_ms, readback_ms, wait_ms: exchange_ms, weights, .. } = shard.timing;
             let busy_ms = weights.ms + upload_ms + compute_ms + readback_ms;
             Worked {
-                adapter: shard.adapter_idx,
+                adapter: place(shard),
                 member: 0,
-                name: names.get(shard.adapter_idx).cloned().unwrap_or_default(),
+                name: names.get(place(shard)).map(ToString::to_string).unwrap_or_default(),
                 rows: shard.rows,
                 ms: busy_ms,
                 upload_ms: weights.ms + upload_ms,
@@ -159,7 +174,6 @@ impl From<&ScalingCurve> for Spread {
 
 #[cfg(test)]
 mod tests {
-    use manyhands::presets;
     use manyhands::simulator::RigConfig;
     use manyhands::simulator::simulate_steps;
     use manyhands_engine::timing::median;
@@ -176,10 +190,10 @@ mod tests {
         )
         .unwrap();
         let PageRequest::Simulate { rig } = rig else { panic!("{rig:?}") };
-        let model = rig.preset.build(|| presets::find("mlp").unwrap().build(0)).unwrap();
+        let model = rig.preset.build(None).unwrap();
         let (report, steps) = simulate_steps(&RigConfig::from(rig), &model).unwrap();
         assert_eq!(report.adapters, ["fast", "slow"]);
-        let steps: Vec<Simulated> = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
+        let steps: Vec<Simulated> = steps.iter().map(|step| Simulated::of(step, &[1, 0], &["slow", "fast"])).collect();
         for step in &steps {
             assert_eq!(step.rows, 64);
             let host_ms = step.reduce_ms + step.update_ms;
@@ -230,13 +244,18 @@ mod tests {
             adapters: vec![worked],
             processes: Vec::new(),
         };
+        let mut values = manyhands::logs::Values::default();
+        values.set("loss", 0.25);
+        let alone = LoneStep { adapter: 1, values, gradient_norm: 1.5 };
         // The member at position 0 has left.
         let place = |at, id| Some(MemberPlace { at, id });
-        let text = serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)], 12.5)).unwrap();
+        let text =
+            serde_json::to_value(Stepped::of(log, &[None, place(0, 4), place(1, 7)], 12.5, Some(alone))).unwrap();
         assert_eq!((&text["adapters"][0]["adapter"], &text["adapters"][0]["member"]), (&1.into(), &7.into()));
         assert_eq!((&text["adapters"][0]["exchange_ms"], &text["adapters"][0]["wait_ms"]), (&2.0.into(), &4.0.into()));
         // 14 - 0.5 - 1.5 - 2 are the adapters' part, of which 3 + 6 have names.
         assert_eq!(text["adapters"][0]["message_ms"], 1.0);
+        assert_eq!(text["alone"], serde_json::json!({ "adapter": 0, "loss": 0.25, "gradient_norm": 1.5 }));
         assert_eq!((&text["batches"], &text["clock_ms"]), (&9.into(), &12.5.into()));
     }
 }

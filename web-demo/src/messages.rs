@@ -1,7 +1,7 @@
 //! Messages between the page and the engine's worker. `www/messages.d.ts` has their types for the page, made from these by `typescript.rs`.
 //!
-//! The page starts the worker with `new Worker("engine.js", { type: "module" })`, sends it the engine's code as `{ wasm: ArrayBuffer }`,
-//! which is loaded beside the scripts, and then requests; the worker answers with events. Messages are plain objects, distinguished by
+//! The page starts the worker with `new Worker("engine.js", { type: "module" })`, sends it the engine's code as
+//! `{ module: WebAssembly.Module }`, which is compiled once for all workers, and then requests; the worker answers with events. Messages are plain objects, distinguished by
 //! `type`. Arrays are sent beside the text. Order, which both sides may rely on:
 //!
 //! - The worker speaks first: `hello` once, or `failed` once and nothing after it.
@@ -12,6 +12,8 @@
 //! - Requests are taken in their order.
 //! - A request that can't be served, for example to remove the last adapter, is answered by `error`; nothing has changed then. One for a
 //!   member that has left does nothing: it was on its way when that left.
+//! - `simulate` and `stages` go to a worker of their own, so that training never waits for a prediction: the same script under the name
+//!   `simulator`. It begins with no `hello`.
 //! - If an adapter of `start` or `reset` can't be opened the run begins on CPU adapters alone, and an `error` behind the `state` says why.
 
 use manyhands::adapters::{Info, Kind};
@@ -154,6 +156,8 @@ pub struct Learnable {
     pub side: usize,
     /// The value of full ink in test pictures; 0 where there are none.
     pub white: u8,
+    /// Width of their networks' output.
+    pub outputs: usize,
     /// Of a text: the loss on its test part, if each character is expected as often as it is in the training part.
     pub frequencies_loss: Option<f64>,
 }
@@ -170,6 +174,7 @@ impl Learnable {
             classes: task.white().map_or_else(Vec::new, |_| task.classes()),
             side: task.white().map_or(0, |_| task.input().axes()[0]),
             white: task.white().unwrap_or_default(),
+            outputs: task.outputs(),
             frequencies_loss: task.frequencies_loss,
         })
     }
@@ -392,18 +397,25 @@ pub enum Event {
         /// Turns of each number of adapters, in alternation.
         rounds: usize,
     },
-    /// A prediction.
+    /// A prediction. Steps count the adapters as the described rig does.
     Simulated {
-        /// Its result.
-        #[cfg_attr(test, ts(as = "types::Report"))]
+        /// Its result: that of the rig as it is behind all events.
+        #[cfg_attr(test, ts(as = "types::Predicted"))]
         report: Report,
-        /// Steps of all adapters together.
+        /// The report's adapters by their positions in the rig.
+        order: Vec<usize>,
+        /// Number of the report's first adapters that training uses: the others slow a step down, and are left out. 0: a copy of the model
+        /// fits on none.
+        best: usize,
+        /// Steps of all adapters together, with the events in them.
         steps: Vec<Simulated>,
+        /// Steps of the adapters that training uses; empty if it uses all, and where there are events.
+        best_steps: Vec<Simulated>,
     },
     /// A prediction of stages.
     Staged {
         /// That of copies.
-        #[cfg_attr(test, ts(as = "types::Report"))]
+        #[cfg_attr(test, ts(as = "types::Predicted"))]
         report: Report,
         /// Of the fastest 2, 3 and so on adapters: up to as many as the network has parts for.
         pipelines: Vec<Pipelined>,

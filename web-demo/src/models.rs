@@ -78,12 +78,20 @@ pub fn choices(task: &LearningTask) -> Result<Vec<ModelChoice>> {
 /// # Errors
 /// If there is none of that id.
 pub fn build(task: &LearningTask, id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
+    of(task.data, task.outputs(), id, form, seed)
+}
+
+/// A network with fresh weights for some data, whose network has so many outputs.
+///
+/// # Errors
+/// If there is none of that id.
+pub fn of(data: LearnedData, outputs: usize, id: &str, form: BatchNorm, seed: u64) -> Result<Model> {
     let norm = match form {
         BatchNorm::PerShard => presets::digits::norm(),
         BatchNorm::WholeBatch => presets::digits::norm().synchronized(),
     };
-    let size = Size { input: task.input(), outputs: task.outputs(), seed };
-    match (task.data, id) {
+    let size = Size { input: data.input(), outputs, seed };
+    match (data, id) {
         (LearnedData::Digits | LearnedData::Fashion, "cnn") => presets::digits::cnn(&size, norm),
         (LearnedData::Digits | LearnedData::Fashion, "small") => presets::digits::small_cnn(&size, norm),
         (LearnedData::Digits | LearnedData::Fashion, "wide") => presets::digits::wide_cnn(&size, norm),

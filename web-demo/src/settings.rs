@@ -1,10 +1,11 @@
 //! Settings of a run, and of a rig that is predicted.
 
 use manyhands::presets::{self, Size, digits};
-use manyhands::simulator::{AdapterSpec, HostSpec, RigConfig};
+use manyhands::simulator::{AdapterSpec, HostSpec, Incident, RigConfig};
 use manyhands::{Error, Model, Result, SplitMode};
 use serde::{Deserialize, Serialize};
 
+use crate::models;
 use crate::tasks::LearnedData;
 #[cfg(test)]
 use crate::types;
@@ -21,11 +22,12 @@ pub enum BatchNorm {
 }
 
 /// Split of batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Split"))]
 #[serde(rename_all = "snake_case")]
 pub enum RowSplit {
     /// By measured speed.
+    #[default]
     Learned,
     /// As many rows for each adapter.
     Even,
@@ -115,7 +117,7 @@ pub struct Change {
 #[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Preset"))]
 #[serde(rename_all = "snake_case")]
 pub enum PredictedModel {
-    /// The network of the run.
+    /// A network that the page trains, which `here` names.
     Here,
     /// Dense layers.
     Mlp,
@@ -139,14 +141,19 @@ impl PredictedModel {
         }
     }
 
-    /// The model, in the preset's own size. `here` builds that of the run.
+    /// The model, in the preset's own size, or a network of the page.
     ///
     /// # Errors
-    /// If there is no run.
-    pub fn build(self, here: impl FnOnce() -> Result<Model>) -> Result<Model> {
+    /// If no network of the page is named, or there is none of that name.
+    pub fn build(self, here: Option<&PageNetwork>) -> Result<Model> {
         let size = |input: [usize; 3], outputs| Size { input: input.into(), outputs, seed: 0 };
         match self {
-            Self::Here => here(),
+            Self::Here => {
+                let missing =
+                    || Error::setting("`here`", "needs to name a network, but is not there", "name data and model");
+                let PageNetwork { data, model, outputs } = here.ok_or_else(missing)?;
+                models::of(*data, *outputs, model, BatchNorm::PerShard, 0)
+            }
             Self::Mlp => presets::mlp(&size([28, 28, 1], 10)),
             Self::Cnn6 => presets::cnn6(&size([32, 32, 3], 10)),
             Self::Vgg => presets::vgg(&size([224, 224, 3], 1000)),
@@ -157,6 +164,18 @@ impl PredictedModel {
     }
 }
 
+/// A network that the page trains.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(rename = "PageNetwork"))]
+pub struct PageNetwork {
+    /// The data that it learns.
+    pub data: LearnedData,
+    /// Its id.
+    pub model: String,
+    /// Width of its output: `outputs` of the data.
+    pub outputs: usize,
+}
+
 /// A rig to predict, with a preset of the crate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS), ts(rename = "RigConfig"))]
@@ -165,18 +184,31 @@ pub struct Described {
     pub batch_size: u32,
     /// The model.
     pub preset: PredictedModel,
+    /// The page's network, if the model is that one.
+    #[serde(default)]
+    #[cfg_attr(test, ts(optional))]
+    pub here: Option<PageNetwork>,
     /// The host.
     #[cfg_attr(test, ts(as = "types::HostSpec"))]
     pub host: HostSpec,
     /// The adapters.
     #[cfg_attr(test, ts(as = "Vec<types::AdapterSpec>"))]
     pub adapters: Vec<AdapterSpec>,
+    /// Split of each batch. Default: by speed.
+    #[serde(default)]
+    #[cfg_attr(test, ts(as = "Option<RowSplit>", optional))]
+    pub split: RowSplit,
+    /// Events in the run, by step: adapters become slower or are lost.
+    #[serde(default)]
+    #[cfg_attr(test, ts(as = "Option<Vec<types::Incident>>", optional))]
+    pub events: Vec<Incident>,
 }
 
 impl From<Described> for RigConfig {
     fn from(rig: Described) -> Self {
-        let Described { batch_size, preset, host, adapters } = rig;
-        Self { batch_size, preset: preset.name().map(str::to_owned), host, adapters, ..Self::default() }
+        let Described { batch_size, preset, host, adapters, split, .. } = rig;
+        let preset = preset.name().map(str::to_owned);
+        Self { batch_size, preset, host, adapters, split: split.into(), ..Self::default() }
     }
 }
 
@@ -194,13 +226,14 @@ mod tests {
 
     #[test]
     fn networks_of_predictions_are_presets_in_their_own_size() {
-        let no_run = || Err(Error::setting("the run", "is not there", "start it"));
         for name in ["mlp", "cnn6", "vgg", "digits_cnn"] {
             let preset: PredictedModel = serde_json::from_value(name.into()).unwrap();
             assert_eq!(preset.name(), Some(name));
-            let built = preset.build(no_run).unwrap();
+            let built = preset.build(None).unwrap();
             assert_eq!(built.config(), presets::find(name).unwrap().build(0).unwrap().config());
         }
-        assert!(PredictedModel::Here.build(no_run).is_err());
+        assert!(PredictedModel::Here.build(None).is_err());
+        let here = PageNetwork { data: LearnedData::Digits, model: "cnn".into(), outputs: 10 };
+        assert_eq!(PredictedModel::Here.build(Some(&here)).unwrap().n_parameters(), 33_658);
     }
 }

@@ -39,6 +39,15 @@ pub enum LearnedData {
 }
 
 impl LearnedData {
+    /// Shape of a row.
+    pub fn input(self) -> Shape {
+        match self {
+            Self::Digits => presets::digits::SHAPE.into(),
+            Self::Fashion => [SIDE, SIDE, 1].into(),
+            Self::Text => [LENGTH].into(),
+        }
+    }
+
     /// File of an exported model.
     pub fn file(self) -> &'static str {
         match self {
@@ -128,7 +137,7 @@ impl LearningTask {
 
     /// Shape of a row.
     pub fn input(&self) -> Shape {
-        self.train.input_shapes().first().cloned().unwrap_or_else(|| presets::digits::SHAPE.into())
+        self.data.input()
     }
 
     /// Width of a network's output.

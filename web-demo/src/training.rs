@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use manyhands::adapters::{Info, Kind};
+use manyhands::logs::LoneStep;
 use manyhands::{
-    BatchStatistics, Error, Fit, GradientCompression, Loss, Model, Optimizer, Result, Session, SplitMode, Trainer,
+    BatchStatistics, Error, Fit, GradientCompression, Loss, Optimizer, Result, Session, SplitMode, Trainer,
 };
 use manyhands_bench::rig::{Data as Batches, Opening, RigAdapter, Turn};
 use manyhands_bench::scaling::ScalingJob;
@@ -26,6 +27,10 @@ use crate::writing::Writer;
 const TELL_MS: f64 = 50.0;
 /// Inverse of the part of the time that predictions of the test pictures, or lines of text, may take.
 const SHOW_PART: f64 = 10.0;
+/// Inverse of the part of the time that steps may take which one adapter computes again.
+const COMPARED_PART: f64 = 10.0;
+/// Most milliseconds until the next of them.
+const COMPARED_MS: f64 = 5000.0;
 /// Least milliseconds between lines: people read them.
 const WRITE_MS: f64 = 1000.0;
 /// Characters of a line.
@@ -54,6 +59,11 @@ pub(crate) struct PageRun {
     /// Time of the last prediction of the test pictures, or of the last line of text, and its length.
     shown_ms: f64,
     showing_ms: f64,
+    /// Time of the last step that one adapter computed, too, and the length of that; `compared_ms` is none before the first step.
+    compared_ms: Option<f64>,
+    comparing_ms: f64,
+    /// Whether the next step is one, since something has changed.
+    compares_next: bool,
     /// Epochs after which it ends.
     pub(crate) last_epoch: u64,
     epochs_begun: u64,
@@ -107,6 +117,9 @@ impl PageRun {
             stepped_ms: None,
             shown_ms: 0.0,
             showing_ms: 0.0,
+            compared_ms: None,
+            comparing_ms: 0.0,
+            compares_next: false,
             last_epoch,
             epochs_begun: 0,
         };
@@ -115,11 +128,6 @@ impl PageRun {
             run.show().await?;
         }
         Ok(run)
-    }
-
-    /// The network, for the simulator: its exchanges are left out.
-    pub(crate) fn network(&self) -> Result<Model> {
-        models::build(&self.task, &self.settings.model, BatchNorm::PerShard, 0)
     }
 
     /// Number of training steps, and of started epochs.
@@ -136,6 +144,7 @@ impl PageRun {
     pub(crate) async fn step(&mut self, rig: &mut PageRig) -> Result<StepResult> {
         self.epochs_begun = self.trainer.progress().epoch + 1;
         let since_ms = *self.stepped_ms.get_or_insert(self.clock.now_ms());
+        let alone = self.computed_alone().await;
         let stepped = self.session.step_async(&mut self.trainer).await;
         rig.update(&self.trainer);
         if let Some(log) = stepped? {
@@ -147,7 +156,9 @@ impl PageRun {
             self.told_step = log.step;
             let now_ms = self.clock.now_ms();
             self.stepped_ms = Some(now_ms);
-            self.steps.push(Stepped::of(log, &rig.places, now_ms - since_ms));
+            self.steps.push(Stepped::of(log, &rig.places, now_ms - since_ms, alone));
+            // The first step compiles shaders.
+            self.compared_ms.get_or_insert(now_ms);
             if now_ms - self.told_ms > TELL_MS {
                 self.tell_steps();
             }
@@ -158,6 +169,25 @@ impl PageRun {
         }
         // No row of the epoch is left.
         self.end_epoch().await
+    }
+
+    /// Lets one adapter alone compute the next step, too.
+    pub(crate) fn compare(&mut self) {
+        self.compares_next = true;
+    }
+
+    /// The next step by one adapter alone, from the same weights, if it is time for that.
+    async fn computed_alone(&mut self) -> Option<LoneStep> {
+        let begin_ms = self.clock.now_ms();
+        let pause_ms = (COMPARED_PART * self.comparing_ms).min(COMPARED_MS);
+        if !self.compares_next && !self.compared_ms.is_some_and(|compared_ms| begin_ms - compared_ms > pause_ms) {
+            return None;
+        }
+        // What is wrong with an adapter the step itself tells.
+        let alone = self.session.step_alone_async(&mut self.trainer).await.ok()??;
+        let end_ms = self.clock.now_ms();
+        (self.compared_ms, self.comparing_ms, self.compares_next) = (Some(end_ms), end_ms - begin_ms, false);
+        Some(alone)
     }
 
     /// Whether the network writes text.
@@ -265,6 +295,7 @@ impl PageRun {
 
     /// Changes settings from the next step on.
     pub(crate) async fn change(&mut self, change: Change) -> Result<()> {
+        self.compare();
         if let Some(rows) = change.batch_size {
             check_batch(rows)?;
             self.session.set_batch_size(&mut self.trainer, rows)?;

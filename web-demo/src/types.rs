@@ -90,6 +90,20 @@ pub struct StepLog {
     /// Parts of the adapters that had rows.
     #[ts(type = "AdapterLog[]")]
     adapters: Vec<Value>,
+    /// This step, computed again by one adapter alone from the same weights; now and then, where several share a step.
+    alone: Option<Alone>,
+}
+
+/// A step by one adapter alone.
+#[derive(Serialize, Deserialize, TS)]
+#[ts(rename = "ComputedAlone")]
+struct Alone {
+    /// Index into the members.
+    adapter: usize,
+    /// Mean loss of the batch.
+    loss: f64,
+    /// Global norm of the gradients.
+    gradient_norm: f32,
 }
 
 /// One epoch.
@@ -149,6 +163,59 @@ pub struct Report {
     weak: Vec<ReportPoint>,
 }
 
+/// An adapter by itself.
+#[derive(Serialize, Deserialize, TS)]
+#[ts(rename = "AdapterAlone")]
+struct Lone {
+    /// Its name.
+    name: String,
+    /// Whether its speed is modelled from a card's data sheet, and not given by the rig.
+    is_modelled: bool,
+    /// Bytes that a copy of the model takes: for the whole batch at once, for as many rows as fit, or for one row if none fits.
+    needed_bytes: u64,
+    /// Bytes that it has, if they are known.
+    has_bytes: Option<u64>,
+    /// Milliseconds of a training step; `null` if no copy fits.
+    step_ms: Option<f64>,
+    /// Rows a second.
+    rows_per_s: Option<f64>,
+}
+
+/// A predicted throughput, with what only a prediction has.
+#[derive(Serialize, Deserialize, TS)]
+#[ts(rename = "Prediction")]
+pub struct Predicted {
+    /// All that a measurement has, too.
+    #[serde(flatten)]
+    #[ts(flatten)]
+    report: Report,
+    /// Each adapter by itself, the fastest first; at the end those on which no copy of the model fits.
+    alone: Vec<Lone>,
+    /// All adapters with equal parts of the batch, as most programs split it; `null` for one adapter, and where `strong` has such parts.
+    even: Option<ReportPoint>,
+    /// Sentences about adapters that are left out of the numbers.
+    notes: Vec<String>,
+}
+
+/// Event in a simulated run.
+#[derive(Serialize, Deserialize, TS)]
+pub struct Incident {
+    /// Number of the step, counted from 0.
+    pub step: u64,
+    /// Position of the adapter in the rig.
+    pub adapter: usize,
+    /// Kind of the event.
+    pub what: IncidentKind,
+}
+
+/// Kind of an event in a simulated run: computing takes so many times as long from that step on, or the adapter is lost in the middle of it.
+#[derive(Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum IncidentKind {
+    Slowed(f64),
+    Lost,
+}
+
 /// Kind of a measurement's part.
 #[derive(Serialize, Deserialize, TS)]
 #[ts(rename = "Scaling")]
@@ -183,10 +250,15 @@ pub struct HostSpec {
 #[derive(Default, Serialize, Deserialize, TS)]
 #[ts(optional_fields)]
 pub struct AdapterSpec {
-    /// Its name.
-    pub name: String,
+    /// Its name. Default: the card's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A card of `manyhands simulate --list-cards`, of which all numbers are taken that are not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<String>,
     /// Milliseconds of a run whatever its rows.
-    pub fixed_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixed_ms: Option<f64>,
     /// Milliseconds for each row of a training run, in place of `gflops`.
     pub per_row_ms: Option<f64>,
     /// Arithmetic that it reaches, in 10⁹ operations a second.
@@ -198,7 +270,24 @@ pub struct AdapterSpec {
     /// Bandwidth from adapter to host, in 10⁹ bytes a second.
     pub download_gb_s: Option<f64>,
     /// Milliseconds of each transfer whatever its bytes.
-    pub latency_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<f64>,
+    /// Memory that a model may take on it, in 10⁹ bytes; without it, any.
+    pub memory_gb: Option<f64>,
+    /// Times at which computing takes longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowdowns: Option<Vec<Slowdown>>,
+}
+
+/// Time in which an adapter computes more slowly.
+#[derive(Serialize, Deserialize, TS)]
+pub struct Slowdown {
+    /// Start.
+    pub from_ms: f64,
+    /// End.
+    pub to_ms: f64,
+    /// Factor on the time of computing.
+    pub factor: f64,
 }
 
 /// The layers of a stage, and the positions of its adapters.

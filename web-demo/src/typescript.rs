@@ -5,7 +5,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use manyhands::adapters::{self, Kind};
-use manyhands::logs::{AdapterLog, EpochLog as EngineEpoch, StepLog as EngineStep, Values};
+use manyhands::logs::{AdapterLog, EpochLog as EngineEpoch, LoneStep, StepLog as EngineStep, Values};
 use manyhands::placer::rig::simulate_pipelines;
 use manyhands::presets;
 use manyhands::simulator::{self, RigConfig};
@@ -19,7 +19,10 @@ use ts_rs::{Config, TS, TypeVisitor};
 use crate::logs::{MemberPlace, Stepped};
 use crate::messages::{Event, Listed, PageRequest};
 use crate::stages::Pipelined;
-use crate::types::{Activity, AdapterSpec, EpochLog, HostSpec, Info, Part, Report, StageSpec, StagedReport, StepLog};
+use crate::types::{
+    Activity, AdapterSpec, EpochLog, HostSpec, Incident, IncidentKind, Info, Part, Predicted, Slowdown, StageSpec,
+    StagedReport, StepLog,
+};
 
 const HEAD: &str = r#"// Made from web-demo/src/messages.rs, which says what each message is for, and in which order they come:
 //
@@ -141,7 +144,8 @@ fn types_of_the_page_read_what_the_engine_writes() {
         adapters: vec![worked],
         processes: Vec::new(),
     };
-    check::<StepLog>(Stepped::of(step, &[Some(MemberPlace { at: 0, id: 0 })], 5.0));
+    let alone = LoneStep { adapter: 0, values: values.clone(), gradient_norm };
+    check::<StepLog>(Stepped::of(step, &[Some(MemberPlace { at: 0, id: 0 })], 5.0, Some(alone)));
     check::<EpochLog>(EngineEpoch { epoch: 1, step: 2, values, learning_rate, seconds: 1.0, samples_per_s: 1.0 });
     for scaling in [ScalingKind::Alone, ScalingKind::Strong, ScalingKind::Weak] {
         check::<Part>(scaling::ScalingPart { scaling, n_adapters: 1, done: 2, total: 3 });
@@ -150,13 +154,24 @@ fn types_of_the_page_read_what_the_engine_writes() {
 
 #[test]
 fn the_engine_reads_a_rig_of_these_types_and_its_report_is_read_as_them() {
-    let spec = |name: &str| AdapterSpec { name: name.into(), per_row_ms: Some(0.1), ..AdapterSpec::default() };
+    let spec = |name: &str| AdapterSpec {
+        name: Some(name.into()),
+        per_row_ms: Some(0.1),
+        slowdowns: Some(vec![Slowdown { from_ms: 0.0, to_ms: 1.0, factor: 2.0 }]),
+        memory_gb: Some(2.0),
+        ..AdapterSpec::default()
+    };
     let adapters = ["a", "b"].map(|name| serde_json::to_value(spec(name)).unwrap()).to_vec();
     let adapters: Vec<simulator::AdapterSpec> = serde_json::from_value(adapters.into()).unwrap();
+    for what in [IncidentKind::Lost, IncidentKind::Slowed(2.0)] {
+        let told = serde_json::to_value(Incident { step: 3, adapter: 1, what }).unwrap();
+        let read: simulator::Incident = serde_json::from_value(told.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), told);
+    }
     let host = serde_json::from_value(serde_json::to_value(HostSpec { copy_gb_s: 10.0 }).unwrap()).unwrap();
     let rig = RigConfig { batch_size: 64, host, adapters, micro_batches: Some(2), ..RigConfig::default() };
     let (report, pipelines) = simulate_pipelines(&rig, &presets::find("mlp").unwrap().build(0).unwrap()).unwrap();
-    check::<Report>(report);
+    check::<Predicted>(report);
     let shown = serde_json::to_value(Pipelined::from(&pipelines[0])).unwrap();
     check::<StagedReport>(&shown["staged"]);
     shown["placement"].as_array().unwrap().iter().for_each(check::<StageSpec>);

@@ -5,19 +5,15 @@ use std::cell::{Cell, RefCell};
 use async_channel::{Receiver, Sender};
 use js_sys::Function;
 use manyhands::adapters::{self, Info, Kind};
-use manyhands::placer::rig::simulate_pipelines;
-use manyhands::simulator::RigConfig;
-use manyhands::simulator::simulate_steps;
-use manyhands::{Error, ErrorKind, Model, Result};
+use manyhands::{Error, ErrorKind, Result};
 use manyhands_engine::adapters::gpu;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::host::{self, Notices, tell};
-use crate::logs::Simulated;
 use crate::messages::{EngineState, Event, Learnable, PageRequest};
 use crate::rig::{self, PageRig};
-use crate::settings::{MOST_ADAPTERS, PredictedModel, RunSettings, check_adapters};
-use crate::stages::Pipelined;
+use crate::settings::{MOST_ADAPTERS, RunSettings, check_adapters};
+use crate::simulation;
 use crate::tasks::{LearnedData, LearningTask};
 use crate::training::{PageRun, StepResult, check_batch};
 
@@ -33,7 +29,7 @@ static NOTICES: Notices = Notices;
 /// for a CPU adapter.
 #[wasm_bindgen]
 pub fn start(post: Function, open_cpu: Function) {
-    host::meet(post, open_cpu);
+    host::meet(post, Some(open_cpu));
     std::panic::set_hook(Box::new(|panic| tell(&Event::Failed { message: panic.to_string() })));
     if log::set_logger(&NOTICES).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
@@ -188,6 +184,9 @@ impl Worker {
                     return Ok(self.enter(EngineState::Finished));
                 }
                 let (before, _) = run.progress();
+                if let Some(run) = &mut self.run {
+                    run.compare();
+                }
                 let mut is_open = self.step().await;
                 // The end of an epoch is no step.
                 if is_open && self.run.as_ref().is_some_and(|run| run.progress().0 == before) {
@@ -204,18 +203,8 @@ impl Worker {
                 rested
             }
             PageRequest::Cancel => Ok(()),
-            PageRequest::Simulate { rig } => {
-                let model = self.network(rig.preset)?;
-                let (report, steps) = simulate_steps(&RigConfig::from(rig), &model)?;
-                let steps = steps.iter().map(|step| Simulated::of(step, &report.adapters)).collect();
-                tell(&Event::Simulated { report, steps });
-                Ok(())
-            }
-            PageRequest::Stages { rig, micro_batches } => {
-                let model = self.network(rig.preset)?;
-                let rig = RigConfig { micro_batches: Some(micro_batches), ..RigConfig::from(rig) };
-                let (report, pipelines) = simulate_pipelines(&rig, &model)?;
-                tell(&Event::Staged { report, pipelines: pipelines.iter().map(Pipelined::from).collect() });
+            request @ (PageRequest::Simulate { .. } | PageRequest::Stages { .. }) => {
+                tell(&simulation::answer(request)?);
                 Ok(())
             }
             PageRequest::Measure { batch_size } => self.measure(batch_size).await,
@@ -239,10 +228,12 @@ impl Worker {
                 run.trainer.leave(self.rig.position(member).ok_or_else(|| no_member(member))?)?;
             }
             PageRequest::Throttle { member, factor } => {
+                run.compare();
                 let position = self.rig.position(member).ok_or_else(|| no_member(member))?;
                 run.trainer.set_throttle(position, factor);
             }
             PageRequest::Unplug { member } => {
+                run.compare();
                 // An adapter that left the rig was replaced in the step that lost it.
                 if self.rig.position(member).is_some() && self.state != EngineState::Running {
                     // No step finds out; this does.
@@ -307,11 +298,6 @@ impl Worker {
     fn task(&self, data: LearnedData) -> Result<LearningTask> {
         let found = self.tasks.iter().find(|task| task.data == data).cloned();
         found.ok_or_else(|| Error::data("the data", "need to be loaded before a run", "choose them again"))
-    }
-
-    /// The network of a prediction.
-    fn network(&self, preset: PredictedModel) -> Result<Model> {
-        preset.build(|| self.run.as_ref().ok_or_else(no_run)?.network())
     }
 
     /// The CPU adapters among these, or the one of the list.

@@ -134,12 +134,12 @@ export async function openWith(browser, replaced, query = "") {
   return visited;
 }
 
-/** The largest difference from the reference that the page shows. @param {Page} page */
-export async function shownDifference(page) {
-  const text = (await page.locator("#reference-says").textContent()) ?? "";
-  const [, number] = text.match(/Largest difference: ([\d.e+-]+\d)/) ?? [];
-  assert.ok(number, text);
-  return Number(number);
+/** The gaps between the split steps and those of one adapter that the page shows: of the last one compared, and the largest. @param {Page} page */
+export async function shownGaps(page) {
+  const text = (await page.locator("#check-says").textContent()) ?? "";
+  const [, last, count, most] = text.match(/gap ([\d.]+) .*Largest of (\d+): ([\d.]+)\.$/) ?? [];
+  assert.ok(most, text);
+  return { last: Number(last), count: Number(count), most: Number(most) };
 }
 
 /**

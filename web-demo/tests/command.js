@@ -21,18 +21,34 @@ export function manyhands(...words) {
 }
 
 /**
+ * Has the native command predict a rig.
+ * @param {RigConfig} rig
+ * @param {{ placement: { layers: string[], adapters: number[] }[], micro_batches: number }} [stages]
+ * @param {string[]} words More for the command.
+ */
+function simulate({ preset, batch_size, host, adapters }, stages, ...words) {
+  const folder = mkdtempSync(path.join(tmpdir(), "manyhands-rig-"));
+  const file = path.join(folder, "rig.toml");
+  const toml = (/** @type {any} */ value) => /** @type {string} */ (Array.isArray(value) ? `[${value.map((entry) => `{ ${Object.entries(entry).map(([key, number]) => `${key} = ${number}`).join(", ")} }`).join(", ")}]` : JSON.stringify(value));
+  const tables = adapters.map((spec) => `[[adapters]]\n${Object.entries(spec).map(([key, value]) => `${key} = ${toml(value)}`).join("\n")}`);
+  const placed = stages?.placement.map(({ layers, adapters: on }) => `{ layers = ${JSON.stringify(layers)}, adapters = ${JSON.stringify(on)} }`);
+  const placement = placed ? `placement = [${placed.join(", ")}]\nmicro_batches = ${stages?.micro_batches}\n` : "";
+  writeFileSync(file, `batch_size = ${batch_size}\npreset = "${preset}"\n${placement}[host]\ncopy_gb_s = ${host.copy_gb_s}\n${tables.join("\n")}\n`);
+  const told = manyhands("simulate", file, ...words);
+  rmSync(folder, { recursive: true });
+  return told;
+}
+
+/** What the native command prints of a rig for people. @param {RigConfig} rig */
+export function printed(rig) {
+  return simulate(rig);
+}
+
+/**
  * What the native command predicts.
  * @param {RigConfig} rig
  * @param {{ placement: { layers: string[], adapters: number[] }[], micro_batches: number }} [stages]
  */
-export function predicted({ preset, batch_size, host, adapters }, stages) {
-  const folder = mkdtempSync(path.join(tmpdir(), "manyhands-rig-"));
-  const file = path.join(folder, "rig.toml");
-  const tables = adapters.map((spec) => `[[adapters]]\n${Object.entries(spec).map(([key, value]) => `${key} = ${JSON.stringify(value)}`).join("\n")}`);
-  const placed = stages?.placement.map(({ layers, adapters: on }) => `{ layers = ${JSON.stringify(layers)}, adapters = ${JSON.stringify(on)} }`);
-  const placement = placed ? `placement = [${placed.join(", ")}]\nmicro_batches = ${stages?.micro_batches}\n` : "";
-  writeFileSync(file, `batch_size = ${batch_size}\npreset = "${preset}"\n${placement}[host]\ncopy_gb_s = ${host.copy_gb_s}\n${tables.join("\n")}\n`);
-  const report = JSON.parse(manyhands("simulate", file, "--json"));
-  rmSync(folder, { recursive: true });
-  return report;
+export function predicted(rig, stages) {
+  return JSON.parse(simulate(rig, stages, "--json"));
 }

@@ -3,9 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
-import { PATIENCE_MS, reach, visit } from "./browser.js";
-import { keep, open, plain, server, shownDifference } from "./built.js";
-import { manyhands, predicted } from "./command.js";
+import { short } from "../www/dom.js";
+import { PATIENCE_MS, reach, stepsOf, visit } from "./browser.js";
+import { keep, open, plain, server, shownGaps } from "./built.js";
+import { manyhands, predicted, printed } from "./command.js";
 
 /** @import { Told } from "../www/messages.js" */
 
@@ -56,7 +57,7 @@ test("stages are those that the command predicts for the same rig and placement"
   await leave();
 });
 
-test("a first visitor sees, without a click: training on, loss falling, eight simulated cards, and the reference", async () => {
+test("a first visitor sees, without a click: training on, loss falling, eight simulated cards, and the check", async () => {
   const { page, said, leave } = await visit(plain, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 } });
   await keep(page, "simulated");
   await page.goto(`http://localhost:${server.port}/lab/`);
@@ -64,7 +65,7 @@ test("a first visitor sees, without a click: training on, loss falling, eight si
   await page.locator("#other-lanes .thin-lane").nth(8).waitFor();
   await reach(page, 30);
   assert.match((await page.locator("#other-speed-up").textContent()) ?? "", /^[\d.]+ ×$/);
-  assert.ok((await shownDifference(page)) < 1e-4);
+  assert.ok((await shownGaps(page)).most < 1e-5);
   const loss = parseFloat((await page.locator("#loss-is").textContent()) ?? "");
   assert.ok(loss < 1.5, `loss ${loss}, and 2.3 at first`);
 
@@ -75,6 +76,46 @@ test("a first visitor sees, without a click: training on, loss falling, eight si
   const [together, alone] = [native.strong[7], native.strong[0]];
   assert.equal(await page.locator("#other-speed-up").textContent(), `${(together.rows_per_s / alone.rows_per_s).toFixed(2)} ×`);
   assert.deepEqual(steps[steps.length - 1].adapters.map(({ rows }) => rows), together.shares);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("training goes on while stages are simulated, which takes a while", async () => {
+  const { page, said, leave } = await open(plain, "?adapters=cpu,cpu&model=small&batch_size=32");
+  await page.click("#run");
+  await reach(page, 20);
+  await page.click("#stages-show");
+  await page.locator("#stages-says", { hasText: "Simulating…" }).waitFor();
+  const [before, begin] = [await stepsOf(page), Date.now()];
+  await page.locator("#stages tbody tr").nth(15).waitFor();
+  const [steps, ms] = [(await stepsOf(page)) - before, Date.now() - begin];
+  // In the worker that trains there would be none.
+  assert.ok(steps > 5, `${steps} steps in ${ms} ms of simulating`);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("cards that manyhands leaves out, slowed ones and equal parts have the command’s numbers", async () => {
+  const { page, said, leave } = await open(plain);
+  await page.locator("#other-model").selectOption("mlp");
+  await page.locator("#other-decides", { hasText: "manyhands would use 1 of 8" }).waitFor();
+  const text = async () => (await page.locator("#other-decides").textContent()) ?? "";
+  const rig = { preset: /** @type {const} */ ("mlp"), batch_size: BATCHES.mlp, host: { copy_gb_s: HOST_GB_S }, adapters: RIGS[0].adapters };
+  const [, all_ms, best_ms] = printed(rig).match(/^Left out: GeForce RTX 3060 #2, .* With all adapters a step takes ([\d.]+) ms, without ([\d.]+) ms\.$/m) ?? [];
+  assert.ok(all_ms, printed(rig));
+  assert.ok((await text()).includes(`with all, a step takes ${short(Number(all_ms))} ms, without B, C, D, E, F, G, and H ${short(Number(best_ms))} ms.`), await text());
+  assert.equal(await page.locator("#other-speed-up").textContent(), "1.00 ×");
+
+  await page.locator("#other-model").selectOption("cnn6");
+  await page.click("#rigs [data-rig=old]");
+  await page.locator("#other-hand summary").click();
+  await page.locator("#other-slow").fill("4");
+  await page.locator("#other-split").selectOption("even");
+  const old = RIGS.find(({ id }) => id === "old")?.adapters ?? [];
+  const slowed = { ...rig, preset: /** @type {const} */ ("cnn6"), batch_size: BATCHES.cnn6, adapters: [old[0], { ...old[1], slowdowns: [{ from_ms: 0, to_ms: 1e15, factor: 4 }] }] };
+  const native = predicted(slowed).even;
+  await page.locator("#other-decides", { hasText: "In equal parts all 2 cards take part" }).waitFor();
+  await page.locator("#other-ms", { hasText: new RegExp(`^${short(native.step_ms).replace(".", "\\.")}$`) }).waitFor();
   assert.deepEqual(said, []);
   await leave();
 });

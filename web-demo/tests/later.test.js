@@ -44,7 +44,7 @@ test("stages are loaded when they are asked for, and shown as bricks with their 
   await page.reload();
   await page.locator("#stages-show:enabled").waitFor();
   assert.ok(!loaded.includes("/stages.js"), "it is no part of the start");
-  await page.locator("[data-card=stages] button").click();
+  await page.locator("[data-card=stages] button:not(.undo)").click();
   await page.locator("[data-card=stages] .remark", { hasText: "On 8 simulated cards" }).waitFor();
   assert.ok(loaded.includes("/stages.js"));
   assert.equal(new URL(page.url()).hash, "");
@@ -56,7 +56,8 @@ test("stages are loaded when they are asked for, and shown as bricks with their 
   assert.equal(await fact("samples/s in stages"), Math.round(2000 * Math.sqrt(8)).toLocaleString("en-US"));
   assert.equal(await page.locator("#stages .bricks canvas").count(), 9);
   assert.equal(await page.locator("#stages .bricks canvas").first().getAttribute("aria-label"), `Stage 1 on GeForce RTX 3060 #1, layers \`block0\`: idle for ${(100 * (1 - 32 / length)).toFixed(0)} % of a pass`);
-  assert.equal(await page.locator("#stages .bricks .number").first().textContent(), `idle ${(100 * (1 - 32 / length)).toFixed(0)} %`);
+  assert.equal(await page.locator("#stages .bricks .number").first().textContent(), `1.0 MB · idle ${(100 * (1 - 32 / length)).toFixed(0)} %`);
+  await page.locator("#stages .memory", { hasText: "A copy takes 4.85 GB on each card, a stage 1.0 MB to 1.0 MB" }).waitFor();
   const inked = await page.locator("#stages .bricks canvas").evaluateAll((all) => all.map((canvas) => {
     const { width, height } = /** @type {HTMLCanvasElement} */ (canvas);
     const pixels = /** @type {HTMLCanvasElement} */ (canvas).getContext("2d")?.getImageData(0, height / 2, width, 1).data ?? [];
@@ -289,7 +290,7 @@ async function textsOf(page) {
 /** What is seen of the run. @param {Page} page */
 function shownBy(page) {
   return page.evaluate(() => ({
-    facts: ["fact-step", "fact-epoch", "fact-accuracy", "fact-speed", "log", "reference-says", "wrong-title", "run"].map((id) => document.getElementById(id)?.textContent),
+    facts: ["fact-step", "fact-epoch", "fact-accuracy", "fact-speed", "log", "check-says", "wrong-title", "run"].map((id) => document.getElementById(id)?.textContent),
     lanes: [...document.querySelectorAll("#lanes .lane")].map((lane) => lane.textContent), headings: [...document.querySelectorAll("h2")].map((title) => title.textContent),
     banners: [...document.querySelectorAll(".banner")].filter((line) => line.checkVisibility()).map((line) => line.textContent),
     address: location.href, state: document.body.dataset.state, batch: document.getElementById("batch")?.ariaLabel,
@@ -370,7 +371,7 @@ test("behind a replay the page is as it was", async () => {
   await page.evaluate(() => document.getElementById("banners")?.append(Object.assign(document.createElement("p"), { className: "banner", textContent: "Of this browser." })));
   const before = await shownBy(page);
   const sent = await sentBy(page);
-  // A step's rate that differs is followed, and there is no reference for it.
+  // A step's rate that differs is followed.
   const metrics = JSON.parse(text);
   metrics.steps.forEach((/** @type {any} */ step, /** @type {number} */ at) => { step.clock_ms = 5000; step.learning_rate = at < 5 ? 0.5 : 0.002; });
   metrics.steps[1].loss = null;
@@ -378,7 +379,7 @@ test("behind a replay the page is as it was", async () => {
   await page.locator("#status", { hasText: /^Replay, \d+\.\d times as fast as it was/ }).waitFor();
   assert.equal(await page.locator("#lanes .lane").count(), 3);
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) >= 3);
-  await page.locator("#reference-says", { hasText: "No reference was recorded for this learning rate" }).waitFor();
+  await page.locator("#check-says", { hasText: "gap 0.0000002 (rounding)" }).waitFor();
   assert.equal(await page.locator("#lanes").getAttribute("tabindex"), "0", "what can be scrolled can be reached");
   assert.deepEqual((await shownBy(page)).banners, ["Replay of run.json: nothing is computed here. Pause End the replay"]);
   await page.locator("[data-kind=replay] button", { hasText: "End" }).press("Enter");

@@ -3,7 +3,7 @@
 //
 // The server of the tests puts `globalThis.VARIANT = "…";` in front of it.
 
-/** @import { Data, Event, Info, Member, Request, Settings, StepLog, Report, Task } from "../www/messages.js" */
+/** @import { Data, Event, Info, Member, Request, Settings, StepLog, Task } from "../www/messages.js" */
 
 /** @type {string} */
 const variant = /** @type {any} */ (globalThis).VARIANT ?? "gpus";
@@ -50,6 +50,8 @@ const PACE_MS = 40;
 const parts = new Map();
 /** A line of text every so many steps. */
 const WRITTEN_EVERY = 10;
+/** A step that one adapter computes, too, every so many steps. */
+const COMPARED_EVERY = 4;
 const SENTENCE = "It is the duty of the people to save the Union, and of Congress to. ";
 /** @type {Record<Data, Task>} */
 const TASKS = {
@@ -68,7 +70,7 @@ let data = "digits";
 
 /** @param {Data} name @param {number} side @param {number} white @returns {Task} */
 function of(name, side, white) {
-  return { data: name, models: [], classes: [], side, white, frequencies_loss: null };
+  return { data: name, models: [], classes: [], side, white, outputs: 10, frequencies_loss: null };
 }
 
 /** Labels and pixels of test pictures. @param {Task} task */
@@ -152,6 +154,8 @@ function train() {
     step, epoch, batch, batches, rows: rows_of_all, loss, accuracy: Math.max(0.1, 1 - loss / 2.6),
     learning_rate: settings.learning_rate, gradient_norm: 1, is_applied: true, ms, data_ms: 0.1, reduce_ms: 0.3, update_ms: 1.1,
     samples_per_s: (rows_of_all / ms) * 1000, clock_ms: PACE_MS, adapters,
+    // Now and then.
+    alone: active.length > 1 && step % COMPARED_EVERY === 0 ? { adapter: members.indexOf(active[0]), loss: loss + (settings.batch_norm === "per_shard" ? 0.012 : 2e-7), gradient_norm: 1 } : null,
   };
   post({ type: "steps", steps: [log] });
   if (data === "text" && step % WRITTEN_EVERY === 0) write();
@@ -187,7 +191,7 @@ function write() {
  * @param {string[]} names
  * @param {number} batch_size
  * @param {string} limit
- * @returns {Report}
+ * @returns {import("../www/messages.js").Prediction}
  */
 function report(names, batch_size, limit) {
   const point = (/** @type {number} */ n, /** @type {number} */ batch, /** @type {number} */ efficiency) => {
@@ -199,7 +203,7 @@ function report(names, batch_size, limit) {
   };
   const counts = names.map((_, at) => at + 1);
   return {
-    batch_size, adapters: names,
+    batch_size, adapters: names, alone: names.map((name) => ({ name, is_modelled: false, needed_bytes: 4.85e9, has_bytes: null, step_ms: 20, rows_per_s: 2600 })), even: null, notes: [],
     // Two are faster than twice one where measurements spread widely.
     strong: counts.map((n) => point(n, batch_size, (variant === "uneven" && n === 2 ? 1.2 : 1) / (1 + 0.13 * (n - 1)))),
     // More than 100 %, as predictions have it where a fast adapter gets more rows than it has alone.
@@ -238,6 +242,24 @@ function pipelined(adapters, micro_batches) {
   const stages = adapters.map((name, stage) => ({ layers: `\`block${stage}\``, adapters: [name], bytes: 1e6, rows: [64], busy_ms: [4 * micro_batches] }));
   const placement = adapters.map((_, stage) => ({ layers: [`block${stage}`], adapters: [stage] }));
   return { adapters, placement, staged: { micro_batches, step_ms: ms, rows_per_s: 2000 * adapters.length ** 0.5, stages }, ms, bricks: [...bricks, host] };
+}
+
+/**
+ * Told as asked for, so that tests see what was asked: a slowed adapter gets half of the rows of the others, a lost one none from its step on.
+ * Dense networks go faster without all adapters but the first.
+ * @param {import("../www/messages.js").RigConfig} rig
+ */
+function simulate({ adapters, batch_size, preset, split, events = [] }) {
+  const names = adapters.map(({ name }) => name ?? "");
+  const best = preset === "mlp" ? 1 : names.length;
+  const lost = (/** @type {number} */ at, /** @type {number} */ step) => events.some(({ step: from, adapter }) => adapter === at && step >= from);
+  const weight = (/** @type {number} */ at) => (split !== "even" && adapters[at].slowdowns ? 0.5 : 1);
+  const steps = simulatedSteps(names, batch_size).map((step, at) => ({ ...step, adapters: step.adapters.filter(({ adapter }) => !lost(adapter, at)).map((part) => ({ ...part, rows: Math.round(part.rows * weight(part.adapter)) })) }));
+  const left = names.filter((_, at) => !lost(at, Infinity));
+  post({
+    type: "simulated", report: report(left, batch_size, "computing on GeForce RTX 3060 (78 %)"), order: left.map((name) => names.indexOf(name)),
+    best: Math.min(best, left.length), steps, best_steps: best < names.length ? steps.map((step) => ({ ...step, adapters: step.adapters.slice(0, best) })) : [],
+  });
 }
 
 /** @param {number} id */
@@ -337,14 +359,9 @@ function take(request) {
       clearTimeout(measuring);
       measuring = 0;
       return post({ type: "error", request: "measure", message: "the measurement was cancelled\n  help: measure again when there is time" });
-    case "simulate": {
-      const names = request.rig.adapters.map(({ name }) => name);
-      return post({
-        type: "simulated", report: report(names, request.rig.batch_size, "computing on GeForce RTX 3060 (78 %)"), steps: simulatedSteps(names, request.rig.batch_size),
-      });
-    }
+    case "simulate": return simulate(request.rig);
     case "stages": {
-      const names = request.rig.adapters.map(({ name }) => name);
+      const names = request.rig.adapters.map(({ name }) => name ?? "");
       const copies = report(names, request.rig.batch_size, "computing");
       return post({ type: "staged", report: copies, pipelines: names.slice(1).map((_, at) => pipelined(names.slice(0, at + 2), request.micro_batches)) });
     }
@@ -369,7 +386,9 @@ function opened(paused) {
   state(paused ? "paused" : "running");
 }
 
-if (variant === "silent") {
+if (self.name === "simulator") {
+  addEventListener("message", ({ data }) => take(data));
+} else if (variant === "silent") {
   // It waits for its code.
 } else if (variant === "failed") {
   post({ type: "failed", message: "engine_bg.wasm could not be read: CompileError" });

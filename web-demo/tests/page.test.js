@@ -41,7 +41,7 @@ test("the engine's code is asked for once, and before any script runs", async ()
 
 test("an engine whose code is not there is said", async () => {
   const { page, leave } = await open("silent", {}, { [WASM]: null });
-  await page.locator("[data-kind=failed]", { hasText: "the engine can't be loaded: 404" }).waitFor();
+  await page.locator("[data-kind=failed]", { hasText: "the engine can’t be loaded: the server answers 404" }).waitFor();
   await leave();
 });
 
@@ -63,7 +63,7 @@ test("the first screen holds cause and effect: the rig, a simulated one, the cur
   const { page, said, leave } = await open("none", { viewport: { width: 1280, height: 720 }, reducedMotion: "no-preference" });
   await page.locator("#other-lanes .thin-lane").nth(8).waitFor();
   assert.ok((await page.locator(".masthead").evaluate((element) => element.getBoundingClientRect().bottom)) <= 100);
-  const wholly = ["#batch", "#lanes", "#host-lane", "#other-facts", "#other-lanes", "#loss-chart", "#reference-says", "#speed-chart", "#batch-size", "[name=split] >> nth=0", "#model"];
+  const wholly = ["#batch", "#lanes", "#host-lane", "#other-facts", "#other-lanes", "#loss-chart", "#check-says", "#speed-chart", "#batch-size", "[name=split] >> nth=0", "#model"];
   for (const part of wholly) {
     const box = await page.locator(part).boundingBox();
     assert.ok(box && box.y > 0 && box.y + box.height <= 720, `${part} ends at ${box && box.y + box.height}`);
@@ -90,10 +90,7 @@ test("a click shows another simulated rig", async () => {
   const { page, said, leave } = await open("gpus");
   const lanes = page.locator("#other-lanes .thin-lane");
   await lanes.nth(8).waitFor();
-  await page.getByRole("button", { name: "This machine" }).click();
-  await page.locator("#other-says", { hasText: "Start training first" }).waitFor();
-  await train(page, 3);
-  for (const [name, count] of /** @type {const} */ ([["2 like cards", 2], ["This machine", 3], ["Your own", 3], ["A fast and an old card", 2]])) {
+  for (const [name, count] of /** @type {const} */ ([["2 identical cards", 2], ["Your own", 3], ["A fast and an old card", 2]])) {
     await page.getByRole("button", { name }).click();
     await page.waitForFunction((wanted) => document.querySelectorAll("#other-lanes .thin-lane").length === wanted + 1, count);
     assert.equal(await page.locator("#rigs [aria-pressed=true]").textContent(), name);
@@ -144,16 +141,17 @@ test("a card of the tour acts, watches, and says what it measured", async () => 
   const { page, said, leave } = await open("gpus", { reducedMotion: "no-preference" });
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
   const says = (/** @type {string} */ id) => page.locator(`[data-card=${id}] .remark`);
-  await page.locator("[data-card=slow] button").click();
-  await says("slow").filter({ hasText: /^A step took [\d.]+ ms, now [\d.]+ ms\. B gets \d+ rows, before \d+\.$/ }).waitFor();
+  const press = (/** @type {string} */ id) => page.locator(`[data-card=${id}] button:not(.undo)`).click();
+  await press("slow");
+  await says("slow").filter({ hasText: /^A step took [\d.]+ ms, now [\d.]+ ms\. B gets \d+ examples, before \d+\.$/ }).waitFor();
   assert.equal(await page.locator(".lane input").nth(1).getAttribute("aria-valuetext"), "slowed 4 times");
-  await page.locator("[data-card=even] button").click();
+  await press("even");
   await says("even").filter({ hasText: "A step took" }).waitFor();
   assert.ok(await page.locator("[name=split][value=even]").isChecked());
-  await page.locator("[data-card=plug] button").click();
-  await says("plug").filter({ hasText: /^No step was lost\. Largest difference .+ now\. Roundings make it grow with training, plug or no plug\.$/ }).waitFor();
+  await press("plug");
+  await says("plug").filter({ hasText: /^No step was lost\. Gap to one adapter alone: 0\.0000002 before, 0\.0000002 now\.$/ }).waitFor();
   await page.locator("#log li", { hasText: "was lost" }).waitFor();
-  await page.locator("[data-card=more] button").click();
+  await press("more");
   await says("more").filter({ hasText: "on 10 adapters" }).waitFor();
   assert.match((await page.locator("#status").textContent()) ?? "", /on 10 adapters/);
   assert.equal(new URL(page.url()).hash, "", "opened again it would add as many again");
@@ -169,11 +167,65 @@ test("a card of the tour acts, watches, and says what it measured", async () => 
   await leave();
 });
 
+test("a card brings about what it needs, whatever was done before, and undoes it", async () => {
+  const { page, said, leave } = await open("none", { reducedMotion: "no-preference" });
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 5);
+  const says = (/** @type {string} */ id, /** @type {RegExp} */ text) => page.locator(`[data-card=${id}] .remark`, { hasText: text }).waitFor();
+  const press = (/** @type {string} */ id) => page.locator(`[data-card=${id}] button:not(.undo)`).click();
+  const undo = (/** @type {string} */ id) => page.locator(`[data-card=${id}] .undo`).click();
+  const lanes = () => page.locator("#lanes .lane").count();
+  // There are two adapters at most, of which one is removed.
+  await page.locator(".remove").last().click();
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 1);
+  await press("plug");
+  await says("plug", /^First, what it needs: 2 more adapters…$/);
+  await says("plug", /^No step was lost\. Gap to one adapter alone: 0\.0000002 before, 0\.0000002 now\.$/);
+  assert.equal(await lanes(), 3);
+  await undo("plug");
+  await page.waitForFunction(() => document.querySelectorAll("#lanes .lane").length === 1);
+  // Evenly, with B as fast as A, shows nothing: B is slowed down first.
+  await press("even");
+  await says("even", /^First, what it needs: one more adapter…$/);
+  await says("even", /^First, what it needs: B slowed 4 times…$/);
+  await says("even", /^A step took [\d.]+ ms, now [\d.]+ ms\. B gets 32 examples, before \d\d?\.$/);
+  const [, before, now] = ((await page.locator("[data-card=even] .remark").textContent()) ?? "").match(/took ([\d.]+) ms, now ([\d.]+)/)?.map(Number) ?? [];
+  assert.ok(now > 1.3 * before, `${before} ms, then ${now} ms`);
+  // The next begins with shares by speed and B at full speed.
+  await press("slow");
+  await says("slow", /^First, what it needs: shares by speed, B at full speed…$/);
+  await says("slow", /^A step took .* B gets \d+ examples, before 3\d\.$/);
+  await undo("slow");
+  assert.ok(await page.locator("[name=split][value=even]").isChecked());
+  assert.equal(await page.locator(".lane input").nth(1).getAttribute("aria-valuetext"), "slowed 4 times");
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent), "Slow B down");
+  await press("shards");
+  await says("shards", /^Gap to one adapter alone: 0\.0000002 before, 0\.01 now\.$/);
+  await undo("shards");
+  assert.ok(await page.locator("[name=batch_norm][value=whole_batch]").isChecked());
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("wherever the page is scrolled to, the split stays in sight", async () => {
+  const { page, leave } = await open("gpus", { viewport: { width: 1280, height: 720 } });
+  await train(page, 3);
+  assert.ok(await page.locator("#small-batch").isHidden(), "the bar itself is in sight");
+  const height = () => page.locator(".transport").evaluate((element) => element.getBoundingClientRect().height);
+  const before = await height();
+  await page.locator("#tour").scrollIntoViewIfNeeded();
+  await page.locator("#draw-title").scrollIntoViewIfNeeded();
+  await page.locator("#small-batch:visible").waitFor();
+  const box = await page.locator("#small-batch").boundingBox();
+  assert.ok(box && box.y >= 0 && box.y < 120 && box.width > 1000, JSON.stringify(box));
+  assert.equal(await height(), before, "nothing moves");
+  await leave();
+});
+
 test("the address of a card has it done", async () => {
   const { page, leave } = await open("gpus");
   await page.goto(`${page.url()}#try-shards`);
   await page.reload();
-  await page.locator("[data-card=shards] .remark", { hasText: "Largest difference" }).waitFor();
+  await page.locator("[data-card=shards] .remark", { hasText: "Gap to one adapter alone: 0.0000002 before, 0.01 now." }).waitFor();
   assert.ok(await page.locator("[name=batch_norm][value=per_shard]").isChecked());
   const { search, hash } = new URL(page.url());
   assert.deepEqual([search, hash], ["?batch_norm=per_shard", ""], "what it did is in the address once");
@@ -446,6 +498,34 @@ test("a button that is disabled for a while has the focus again afterwards", asy
     await page.waitForFunction(() => document.body.dataset.state === "opening");
     await page.waitForFunction(() => document.body.dataset.state === "paused");
     assert.ok(await page.evaluate((id) => document.getElementById(id)?.contains(document.activeElement), owner), `${selector} has lost the focus`);
+  }
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("one speed is one number in the whole page, and a step’s time stands beside what passes from one to the next", async () => {
+  const { page, said, leave } = await open("gpus");
+  await train(page, 30);
+  await page.click("#run");
+  await page.waitForFunction(() => document.body.dataset.state === "paused");
+  await page.waitForTimeout(600);
+  const text = (/** @type {string} */ id) => page.locator(`#${id}`).textContent().then((told) => told ?? "");
+  const speed = await text("fact-speed");
+  assert.equal(await text("speed-is"), speed);
+  const [, every] = (await text("step-ms")).match(/^step [\d.]+ ms, every ([\d.]+) ms$/) ?? [];
+  assert.ok(Math.abs(64_000 / Number(every) - Number(speed.replace(",", ""))) < 0.02 * Number(speed.replace(",", "")), `${every} ms and ${speed} samples/s`);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the bar and the lanes show the same step, also at the end of an epoch", async () => {
+  const { page, said, leave } = await open("gpus");
+  // 23 batches, of which the last has 29 rows.
+  await train(page, 21);
+  for (let count = 0; count < 8; count += 1) {
+    const [bar, lanes] = await page.evaluate(() => [document.getElementById("batch")?.ariaLabel, [...document.querySelectorAll("#lanes .lane-numbers")].map(({ textContent }) => parseInt(textContent ?? ""))]);
+    assert.deepEqual([...(/** @type {string} */ (bar)).matchAll(/: (\d+)/g)].map(([, rows]) => Number(rows)), lanes);
+    await page.waitForTimeout(50);
   }
   assert.deepEqual(said, []);
   await leave();

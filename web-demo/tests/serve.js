@@ -40,7 +40,8 @@ export const WASM = "/engine/manyhands_web_demo_bg.wasm";
  */
 export function withStandIn(variant) {
   const mock = readFileSync(new URL("mock-engine.js", import.meta.url), "utf8");
-  return { [WASM]: "", "/engine.js": `globalThis.VARIANT = "${variant}";\n${mock}` };
+  // The smallest module that there is.
+  return { [WASM]: "\0asm\x01\0\0\0", "/engine.js": `globalThis.VARIANT = "${variant}";\n${mock}` };
 }
 
 /**

@@ -10,7 +10,7 @@ const card = (name, [gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms])
   name, gflops, memory_gb_s, upload_gb_s, download_gb_s, fixed_ms, latency_ms: LATENCY_MS,
 });
 
-/** @typedef {Omit<AdapterSpec, "per_row_ms">} Card */
+/** @typedef {Pick<AdapterSpec, "name" | "gflops" | "memory_gb_s" | "upload_gb_s" | "download_gb_s" | "fixed_ms" | "latency_ms">} Card */
 
 const RTX_3060 = card("GeForce RTX 3060", [3200, 240, 10, 8, 2]);
 const RX_6600 = card("Radeon RX 6600", [2200, 150, 6, 5, 2]);
@@ -30,8 +30,8 @@ const like = (spec, count) => Array.from({ length: count }, (_, at) => ({ ...spe
  * @type {{ id: string, name: string, title: string, adapters: Required<Card>[] }[]}
  */
 export const RIGS = [
-  { id: "eight", name: "8 like cards", title: "Eight like cards", adapters: like(RTX_3060, 8) },
-  { id: "two", name: "2 like cards", title: "Two like cards", adapters: like(RTX_3060, 2) },
+  { id: "eight", name: "8 identical cards", title: "Eight identical cards", adapters: like(RTX_3060, 8) },
+  { id: "two", name: "2 identical cards", title: "Two identical cards", adapters: like(RTX_3060, 2) },
   { id: "old", name: "A fast and an old card", title: "A fast and an old card", adapters: [RTX_4070, GTX_1060] },
   { id: "laptop", name: "A laptop’s two GPUs", title: "A laptop’s two GPUs", adapters: [RTX_4060_LAPTOP, RADEON_680M] },
 ];

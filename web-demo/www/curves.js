@@ -6,7 +6,7 @@ import { Pace } from "./pace.js";
 
 /** @import { EpochLog, StepLog, Task } from "./messages.js" */
 /** @import { Mark } from "./charts.js" */
-/** @import { Reference } from "./reference.js" */
+/** @import { Check } from "./check.js" */
 
 /** Points of a curve; above, pairs become one. */
 const MOST_POINTS = 1200;
@@ -16,7 +16,7 @@ const REDRAW_MS = 250;
 /** Marks of events nearer to each other than this part of the axis would cover each other. */
 const NEAR = 0.03;
 
-/** @typedef {{ step: number, loss: number, accuracy: number, speed: number, reference: number }} Numbers `reference` may be NaN. */
+/** @typedef {{ step: number, loss: number, accuracy: number, speed: number, gap: number }} Numbers `gap`: to the loss of one adapter alone; NaN where it was not computed. */
 
 const AVERAGED = /** @type {const} */ (["loss", "accuracy"]);
 
@@ -41,14 +41,14 @@ export class Curves {
   /** The loss by the frequencies of characters alone. @type {number | null} */
   #chance = null;
 
-  #reference;
+  #check;
   /** The point that is pointed at. @type {number | null} */
   #pointed = null;
 
-  /** @param {Reference} reference */
-  constructor(reference) {
-    this.#reference = reference;
-    const alone = { ink: "edge", width: 5, name: "one adapter" };
+  /** @param {Check} check */
+  constructor(check) {
+    this.#check = check;
+    const alone = { ink: "a0", width: 0, points: true, name: "one adapter alone" };
     const point = (/** @type {number | null} */ at) => {
       this.#pointed = at;
       this.#tell();
@@ -59,7 +59,7 @@ export class Curves {
     const chance = { ink: "edge", width: 1, dash: [1, 4], name: "frequencies alone" };
     /** @param {number} _ @param {number} high @returns {[number, number]} */
     const from0 = (_, high) => [0, high > 0 ? high * 1.08 : 1];
-    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [alone, { ...batch, ink: "ink" }, test, chance], range: from0, format: (v) => v.toFixed(1), point });
+    this.loss = new Chart(byId("loss-chart", HTMLElement), { lines: [{ ...batch, ink: "ink" }, alone, test, chance], range: from0, format: (v) => v.toFixed(1), point });
     this.accuracy = new Chart(byId("accuracy-chart", HTMLElement), {
       lines: [batch, smooth, test], range: () => [0, 1.12], format: (value) => `${Math.round(100 * value)} %`, point,
     });
@@ -68,10 +68,11 @@ export class Curves {
 
   /** @param {StepLog[]} steps */
   take(steps) {
-    for (const { step, loss, accuracy, rows, clock_ms } of steps) {
+    for (const log of steps) {
+      const { step, loss, accuracy, rows, clock_ms, alone } = log;
       this.#pace.add(rows, clock_ms);
-      const raw = { step, loss: loss * this.#unit, accuracy, speed: (1000 * rows) / clock_ms, reference: (this.#reference.at(step) ?? NaN) * this.#unit };
-      this.#reference.take(step, loss);
+      const raw = { step, loss: loss * this.#unit, accuracy, speed: (1000 * rows) / clock_ms, gap: alone ? (alone.loss - loss) * this.#unit : NaN };
+      this.#check.take(log);
       this.#open.push({ raw, smooth: this.#smoothed(raw) });
       if (this.#open.length >= this.#stride) this.#close();
     }
@@ -168,12 +169,13 @@ export class Curves {
     };
     const marks = apart(this.#marks, steps[steps.length - 1] ?? 1);
     for (const chart of [this.loss, this.accuracy, this.speed]) chart.marks = marks;
-    const alone = of("raw", "reference").map((value) => (Number.isNaN(value) ? null : value));
-    this.loss.data = [steps, alone, of("raw", "loss"), test("val_loss"), steps.map(() => this.#chance)];
+    // Where several steps are a point, their mean with the gap.
+    const alone = this.#points.map(({ raw }) => (Number.isNaN(raw.gap) ? null : raw.loss + raw.gap));
+    this.loss.data = [steps, of("raw", "loss"), alone, test("val_loss"), steps.map(() => this.#chance)];
     this.accuracy.data = [steps, of("raw", "accuracy"), of("smooth", "accuracy"), test("val_accuracy")];
     this.speed.data = [steps, of("raw", "speed"), of("smooth", "speed")];
     const chance = this.#chance === null ? "" : `Dotted: ${this.#chance.toFixed(2)} bits, by the frequencies of the characters alone. `;
-    say(byId("reference-says", HTMLElement), `${chance}${this.#reference.says}`);
+    say(byId("check-says", HTMLElement), `${chance}${this.#check.says}`);
     const now = this.#mean;
     if (now) {
       byId("loss-chart", HTMLElement).ariaLabel = `Loss over the training steps: ${now.loss.toFixed(3)} of late`;
@@ -197,7 +199,7 @@ export class Curves {
     const epoch = this.#epochs[this.#epochs.length - 1];
     say(byId("loss-is", HTMLElement), last ? `${last.loss.toFixed(3)}${epoch ? ` · test ${epoch.val_loss.toFixed(3)}` : ""}` : "");
     say(byId("accuracy-is", HTMLElement), last ? `${percent(last.accuracy)}${epoch ? ` · test ${percent(epoch.val_accuracy)}` : ""}` : "");
-    say(byId("speed-is", HTMLElement), last ? whole(last.speed) : "");
+    say(byId("speed-is", HTMLElement), last ? whole(this.#pace.samples_per_s) : "");
   }
 
   /** Loss of late. */
@@ -214,8 +216,11 @@ export class Curves {
 /** @param {{ raw: Numbers, smooth: Numbers }[]} points */
 function merged(points) {
   const mean = (/** @type {"raw" | "smooth"} */ which) => {
-    const of = (/** @type {keyof Numbers} */ name) => points.reduce((sum, point) => sum + point[which][name], 0) / points.length;
-    return { step: points[points.length - 1].raw.step, loss: of("loss"), accuracy: of("accuracy"), speed: of("speed"), reference: of("reference") };
+    const of = (/** @type {keyof Numbers} */ name) => {
+      const known = points.map((point) => point[which][name]).filter((value) => !Number.isNaN(value));
+      return known.length === 0 ? NaN : known.reduce((sum, value) => sum + value, 0) / known.length;
+    };
+    return { step: points[points.length - 1].raw.step, loss: of("loss"), accuracy: of("accuracy"), speed: of("speed"), gap: of("gap") };
   };
   return { raw: mean("raw"), smooth: mean("smooth") };
 }

@@ -1,6 +1,7 @@
 // The choice of what is learned: digits are in the engine, the others are loaded when they are chosen.
 
 import { byId, percent, say } from "./dom.js";
+import { fetched, sizeOf } from "./fetched.js";
 import { announce, firstLine } from "./notices.js";
 import { DATA } from "./settings.js";
 
@@ -11,9 +12,6 @@ import { DATA } from "./settings.js";
 
 /** @type {Record<Data, string>} */
 const NAMES = { digits: "digits", fashion: "clothes", text: "text" };
-const MEGABYTE = 1e6;
-/** Most bytes that are counted in kilobytes. */
-const FEW = 1e6;
 
 export class DataChoice {
   /** @type {Link} */
@@ -111,37 +109,4 @@ export class DataChoice {
     });
     return this.#link.ask({ type: "load", data, bytes });
   }
-}
-
-/** @param {number} n_bytes */
-function sizeOf(n_bytes) {
-  return n_bytes < FEW ? `${Math.round(n_bytes / 1000)} kB` : `${(n_bytes / MEGABYTE).toFixed(1)} MB`;
-}
-
-/**
- * The bytes of a file. What is told counts them unpacked.
- * @param {string} file
- * @param {(n_bytes: number) => void} tell
- */
-async function fetched(file, tell) {
-  tell(0);
-  const response = await fetch(new URL(file, import.meta.url)).catch(() => { throw new Error("the connection failed"); });
-  if (!response.ok || !response.body) throw new Error(`the server answers ${response.status} ${response.statusText}`.trimEnd());
-  const parts = [];
-  let n_bytes = 0;
-  const reader = response.body.getReader();
-  for (;;) {
-    const { done, value } = await reader.read().catch(() => { throw new Error("the connection broke off"); });
-    if (done) break;
-    parts.push(value);
-    n_bytes += value.length;
-    tell(n_bytes);
-  }
-  const bytes = new Uint8Array(n_bytes);
-  let at = 0;
-  for (const part of parts) {
-    bytes.set(part, at);
-    at += part.length;
-  }
-  return bytes;
 }

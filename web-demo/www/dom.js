@@ -1,5 +1,8 @@
 // Small things that every part of the page needs of the document.
 
+/** A part of the page that is loaded when it is first used did not come. */
+export const NOT_LOADED = "This part of the page could not be loaded: check the connection, and try again.";
+
 /**
  * The element of that id; it is part of lab/index.html.
  * @template {Element} T

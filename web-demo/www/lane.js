@@ -137,12 +137,6 @@ export class Lane {
     [this.#times, this.#means] = [null, null];
   }
 
-  /** Its speed, for the simulator. */
-  get measured() {
-    const means = this.#means;
-    return { name: this.member.info.name, rows: this.rows, fixed_ms: means ? means.upload + means.readback : 0, compute_ms: means?.compute ?? 0 };
-  }
-
   /** Milliseconds of its part in a step, with its waits. */
   get ms() {
     const times = this.#times;

@@ -1,4 +1,6 @@
-// The page's end of the line to the engine's worker.
+// The page's end of the line to a worker of the engine: to that which trains, or to the simulator.
+
+import { fetched } from "./fetched.js";
 
 /** @import { Event, Request, Told } from "./messages.js" */
 
@@ -16,11 +18,13 @@ const MUTED = "a replay is shown: end it first";
 /** An address beside this script: pages in other folders share it. @param {string} name */
 const beside = (name) => new URL(name, import.meta.url);
 
-/** The engine's code: `lab/index.html` asks for it before any script does. */
-async function engine() {
-  const response = await fetch(beside("engine/manyhands_web_demo_bg.wasm"));
-  if (!response.ok) throw new Error(`the engine can't be loaded: ${response.status} ${response.statusText}`);
-  return response.arrayBuffer();
+/**
+ * The engine's code, compiled once for all workers: `lab/index.html` asks for it before any script does.
+ * @param {(n_bytes: number) => void} tell Gets the bytes that have come, unpacked.
+ */
+export async function engine(tell) {
+  const bytes = await fetched("engine/manyhands_web_demo_bg.wasm", tell).catch((error) => { throw new Error(`the engine can’t be loaded: ${error.message}`); });
+  return WebAssembly.compile(bytes);
 }
 
 export class Link {
@@ -35,17 +39,19 @@ export class Link {
 
   /**
    * Starts the worker.
+   * @param {"manyhands" | "simulator"} name
+   * @param {Promise<WebAssembly.Module>} code
    * @param {(event: Event) => void} hear Gets each event that answers no `ask`.
    */
-  constructor(hear) {
-    this.#worker = new Worker(beside("engine.js"), { type: "module", name: "manyhands" });
+  constructor(name, code, hear) {
+    this.#worker = new Worker(beside("engine.js"), { type: "module", name });
     this.#worker.addEventListener("message", ({ data }) => this.#take(data, hear));
     const failed = (/** @type {string} */ message) => this.#take({ type: "failed", message }, hear);
     this.#worker.addEventListener("error", (event) => {
       event.preventDefault();
       failed(event.message || "its worker did not load");
     });
-    engine().then((wasm) => this.#worker.postMessage({ wasm }, [wasm]), (error) => failed(String(error)));
+    code.then((module) => this.#worker.postMessage({ module }), (error) => failed(String(error)));
   }
 
   /** @param {Request} request */

@@ -8,6 +8,22 @@ export type Told<T extends Event["type"]> = Extract<Event, { type: T }>;
 /** Kind of work in a simulated step. */
 export type Activity = "weights" | "upload" | "compute" | "readback" | "reduce" | "update" | "broadcast";
 
+/** An adapter by itself. */
+export type AdapterAlone = {
+  /** Its name. */
+  name: string,
+  /** Whether its speed is modelled from a card's data sheet, and not given by the rig. */
+  is_modelled: boolean,
+  /** Bytes that a copy of the model takes: for the whole batch at once, for as many rows as fit, or for one row if none fits. */
+  needed_bytes: number,
+  /** Bytes that it has, if they are known. */
+  has_bytes: number | null,
+  /** Milliseconds of a training step; `null` if no copy fits. */
+  step_ms: number | null,
+  /** Rows a second. */
+  rows_per_s: number | null,
+};
+
 /** One adapter's part in a step, waits at its end included. */
 export type AdapterLog = {
   /** Index into the members, or into the adapters of a simulated rig. */
@@ -37,10 +53,12 @@ export type AdapterLog = {
 
 /** An adapter of a rig to predict, as `manyhands simulate` reads it. Left out: what is not known. */
 export type AdapterSpec = {
-  /** Its name. */
-  name: string,
+  /** Its name. Default: the card's. */
+  name?: string,
+  /** A card of `manyhands simulate --list-cards`, of which all numbers are taken that are not given. */
+  card?: string,
   /** Milliseconds of a run whatever its rows. */
-  fixed_ms: number,
+  fixed_ms?: number,
   /** Milliseconds for each row of a training run, in place of `gflops`. */
   per_row_ms?: number,
   /** Arithmetic that it reaches, in 10⁹ operations a second. */
@@ -52,7 +70,11 @@ export type AdapterSpec = {
   /** Bandwidth from adapter to host, in 10⁹ bytes a second. */
   download_gb_s?: number,
   /** Milliseconds of each transfer whatever its bytes. */
-  latency_ms: number,
+  latency_ms?: number,
+  /** Memory that a model may take on it, in 10⁹ bytes; without it, any. */
+  memory_gb?: number,
+  /** Times at which computing takes longer. */
+  slowdowns?: Array<Slowdown>,
 };
 
 /** Rows over which batch normalization takes its statistics. */
@@ -86,6 +108,16 @@ export type Change = {
   learning_rate?: number,
   /** Temperature of text that is written. */
   temperature?: number,
+};
+
+/** A step by one adapter alone. */
+export type ComputedAlone = {
+  /** Index into the members. */
+  adapter: number,
+  /** Mean loss of the batch. */
+  loss: number,
+  /** Global norm of the gradients. */
+  gradient_norm: number,
 };
 
 /** Data that a run learns. */
@@ -202,14 +234,21 @@ export type Event = { "type": "hello",
   rounds: number,
 }
 | { "type": "simulated",
-  /** Its result. */
-  report: Report,
-  /** Steps of all adapters together. */
+  /** Its result: that of the rig as it is behind all events. */
+  report: Prediction,
+  /** The report's adapters by their positions in the rig. */
+  order: Array<number>,
+  /** Number of the report's first adapters that training uses: the others slow a step down, and are left out. 0: a copy of the model
+   * fits on none. */
+  best: number,
+  /** Steps of all adapters together, with the events in them. */
   steps: Array<SimulatedStep>,
+  /** Steps of the adapters that training uses; empty if it uses all, and where there are events. */
+  best_steps: Array<SimulatedStep>,
 }
 | { "type": "staged",
   /** That of copies. */
-  report: Report,
+  report: Prediction,
   /** Of the fastest 2, 3 and so on adapters: up to as many as the network has parts for. */
   pipelines: Array<Pipelined>,
 }
@@ -231,6 +270,19 @@ export type HostSpec = {
   /** Bytes that it reads and writes when it adds gradients and updates parameters, in 10⁹ a second. */
   copy_gb_s: number,
 };
+
+/** Event in a simulated run. */
+export type Incident = {
+  /** Number of the step, counted from 0. */
+  step: number,
+  /** Position of the adapter in the rig. */
+  adapter: number,
+  /** Kind of the event. */
+  what: IncidentKind,
+};
+
+/** Kind of an event in a simulated run: computing takes so many times as long from that step on, or the adapter is lost in the middle of it. */
+export type IncidentKind = { "slowed": number } | "lost";
 
 /** An adapter that can be added to the rig; once, or several times as several devices. */
 export type Info = {
@@ -297,6 +349,16 @@ export type ModelChoice = {
   has_batch_norm: boolean,
 };
 
+/** A network that the page trains. */
+export type PageNetwork = {
+  /** The data that it learns. */
+  data: Data,
+  /** Its id. */
+  model: string,
+  /** Width of its output: `outputs` of the data. */
+  outputs: number,
+};
+
 /** Progress of a measurement. */
 export type Part = {
   /** Whether the batch is constant or grows. */
@@ -340,6 +402,24 @@ export type Point = {
   efficiency: number,
   /** Largest part of a step, in words; empty for a measurement. */
   limit: string,
+};
+
+/** A predicted throughput, with what only a prediction has. */
+export type Prediction = {
+  /** Each adapter by itself, the fastest first; at the end those on which no copy of the model fits. */
+  alone: Array<AdapterAlone>,
+  /** All adapters with equal parts of the batch, as most programs split it; `null` for one adapter, and where `strong` has such parts. */
+  even: Point | null,
+  /** Sentences about adapters that are left out of the numbers. */
+  notes: Array<string>,
+  /** Rows of a batch. */
+  batch_size: number,
+  /** Names in the order in which they join: of a prediction, the fastest first. */
+  adapters: Array<string>,
+  /** Points with the same batch for any number of adapters. */
+  strong: Array<Point>,
+  /** Points with as many times the batch as there are adapters. */
+  weak: Array<Point>,
 };
 
 /** Whether an adapter in use is there. */
@@ -426,10 +506,16 @@ export type RigConfig = {
   batch_size: number,
   /** The model. */
   preset: Preset,
+  /** The page's network, if the model is that one. */
+  here?: PageNetwork,
   /** The host. */
   host: HostSpec,
   /** The adapters. */
   adapters: Array<AdapterSpec>,
+  /** Split of each batch. Default: by speed. */
+  split?: Split,
+  /** Events in the run, by step: adapters become slower or are lost. */
+  events?: Array<Incident>,
 };
 
 /** Kind of a measurement's part. */
@@ -463,7 +549,7 @@ export type Settings = {
   temperature: number,
 };
 
-/** A simulated step of all adapters together, in milliseconds of virtual time. Adapters are numbered as in the report. Their phases and
+/** A simulated step of some adapters together, in milliseconds of virtual time. Adapters are numbered as in the described rig. Their phases and
  * waits, the host's sums and its update fill the step. */
 export type SimulatedStep = {
   /** Rows of the batch. */
@@ -478,6 +564,16 @@ export type SimulatedStep = {
   is_counted: boolean,
   /** Parts of the adapters that had rows. */
   adapters: Array<AdapterLog>,
+};
+
+/** Time in which an adapter computes more slowly. */
+export type Slowdown = {
+  /** Start. */
+  from_ms: number,
+  /** End. */
+  to_ms: number,
+  /** Factor on the time of computing. */
+  factor: number,
 };
 
 /** Split of batches. */
@@ -565,6 +661,8 @@ export type StepLog = {
   clock_ms: number,
   /** Parts of the adapters that had rows. */
   adapters: AdapterLog[],
+  /** This step, computed again by one adapter alone from the same weights; now and then, where several share a step. */
+  alone: ComputedAlone | null,
 };
 
 /** Data to learn from, with the networks for them. */
@@ -579,6 +677,8 @@ export type Task = {
   side: number,
   /** The value of full ink in test pictures; 0 where there are none. */
   white: number,
+  /** Width of their networks' output. */
+  outputs: number,
   /** Of a text: the loss on its test part, if each character is expected as often as it is in the training part. */
   frequencies_loss: number | null,
 };

@@ -1,6 +1,6 @@
 // One step by itself: the buttons that ask for one and play it, and its picture, which is loaded when it is first in sight or asked for.
 
-import { byId, paced, say, whole } from "./dom.js";
+import { NOT_LOADED, byId, paced, say, whole } from "./dom.js";
 import { announce } from "./notices.js";
 
 /** @import { State, StepLog } from "./messages.js" */
@@ -43,7 +43,7 @@ export class OneStep {
   /** @param {Tools} tools */
   constructor(tools) {
     this.#tools = tools;
-    this.button.addEventListener("click", () => this.press());
+    this.button.addEventListener("click", () => void this.press());
     this.again.addEventListener("click", () => { if (this.#last) void this.#play(this.#last); });
     new IntersectionObserver((entries) => {
       this.#is_in_sight = entries[entries.length - 1].isIntersecting;
@@ -58,11 +58,14 @@ export class OneStep {
     this.#tools.step();
   }
 
-  /** Pauses training, if it goes on, and asks for a step. */
-  press() {
-    if (this.#is_paused) return this.ask();
-    this.#waits = true;
-    this.#tools.pause();
+  /** Pauses training, if it goes on, and asks for a step. Gives what came of it in words. */
+  async press() {
+    if (this.#is_paused) this.ask();
+    else {
+      this.#waits = true;
+      this.#tools.pause();
+    }
+    return (await this.#load()) ? "Training is paused. The step is shown below, and its four acts are told there." : `Training is paused, and one step is computed. ${NOT_LOADED}`;
   }
 
   /** Asks for nothing any more: something else was asked for. */
@@ -140,9 +143,9 @@ export class OneStep {
         if (!lit) this.#refresh();
       });
       return this.#picture;
-    } catch (error) {
+    } catch {
       this.#is_missing = true;
-      say(this.#says, `The picture could not be loaded: ${/** @type {Error} */ (error).message}. Try again.`);
+      say(this.#says, `The picture of a step is not there. ${NOT_LOADED}`);
       return null;
     }
   }

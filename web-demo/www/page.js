@@ -1,17 +1,19 @@
 // The page: passes events of the worker to the parts that show them, and actions of the visitor to the worker.
 
+import { Check } from "./check.js";
 import { Curves } from "./curves.js";
 import { DataChoice } from "./data.js";
-import { byId, paced, say, whole } from "./dom.js";
+import { NOT_LOADED, byId, make, paced, percent, say, whole } from "./dom.js";
 import { Draw } from "./draw.js";
 import { Exports } from "./exports.js";
+import { sizeOf } from "./fetched.js";
 import { Focus } from "./focus.js";
-import { Link } from "./link.js";
+import { LATER } from "./later.js";
+import { Link, engine } from "./link.js";
 import { announce, banner, clearLog, firstLine, keepLog, log, tellOfAdapters } from "./notices.js";
 import { OneStep } from "./one-step.js";
 import { Pictures } from "./pictures.js";
 import { RigForm } from "./rig-form.js";
-import { Reference } from "./reference.js";
 import { Rig } from "./rig.js";
 import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
@@ -30,6 +32,10 @@ const FACTS_MS = 200;
 const ERROR_MS = 5000;
 /** Seconds of opening adapters from which on they are shown. */
 const LONG_S = 2;
+/** The step from which on nothing waits for the parts that are used late. */
+const PREFETCHED_AT = 40;
+/** Chromium's words for a GPU process that is gone. */
+const NOT_FOR_VISITORS = /(Unknown: )?A valid external Instance reference no longer exists\.?/;
 const TITLE = document.title;
 const N_CORES = navigator.hardwareConcurrency || 1;
 
@@ -50,17 +56,28 @@ const store = new Store();
 const focus = new Focus();
 /** The end of an error's time in the place of the state. @type {ReturnType<typeof setTimeout> | undefined} */
 let error_ends;
+let is_prefetched = false;
 /** The part that shows stages, once it was asked for. @type {import("./stages.js").Stages | null} */
 let stages = null;
 
-const link = new Link((event) => {
+/** Of the engine's code, unpacked; 0 where the page was not built. */
+const CODE_BYTES = Number(document.querySelector("link[rel=preload]")?.getAttribute("data-bytes") ?? 0);
+const code = engine((n_bytes) => {
+  const part = CODE_BYTES ? `, ${percent(Math.min(1, n_bytes / CODE_BYTES), 0)}` : n_bytes > 0 ? `, ${sizeOf(n_bytes)} so far` : "";
+  if (!store.hello && !store.is_dead) say(byId("status", HTMLElement), `Loading the engine${part}…`);
+});
+const link = new Link("manyhands", code, (event) => {
   if (!store.replaying) return void hear(event);
   store.replaying.held.push(event);
   if (event.type === "failed") endReplay();
 });
+/** Predictions have a worker of their own: training never waits for them. */
+const simulator = new Link("simulator", code, (event) => {
+  if (event.type === "failed") say(byId("other-says", HTMLElement), `The simulator could not continue: ${firstLine(event.message)}.`);
+});
 const rig = new Rig(send);
-const reference = new Reference();
-const curves = new Curves(reference);
+const check = new Check((adapter) => rig.letters[adapter] ?? "one");
+const curves = new Curves(check);
 const pictures = new Pictures();
 const writing = new Writing((temperature) => change({ temperature }));
 const data = new DataChoice(link, { now: () => store.settings?.data ?? null, chosen: learn });
@@ -90,10 +107,10 @@ const exports = new Exports(link, {
   },
 });
 const measurement = new Measurement(link, () => store.settings?.batch_size ?? 64);
-const form = new RigForm(link);
-const simulated = new SimulatedRig(link, {
-  here: thisMachine,
-  own: () => ({ title: "Your own rig", rig: form.rig, says: "It is described at the end of this page." }),
+const form = new RigForm(simulator);
+const simulated = new SimulatedRig(simulator, {
+  network: () => (store.hello && store.settings ? { data: store.settings.data, model: store.settings.model, outputs: store.hello.task.outputs } : null),
+  own: () => ({ title: "Your own rig", rig: form.rig, says: "the speeds that are given at the end of this page" }),
 });
 const rules = new Rules({
   change,
@@ -107,9 +124,10 @@ const rules = new Rules({
 });
 const tour = new Tour({
   now: () => ({
-    step: store.run.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, difference: reference.most, has_batch_norm: rules.has_batch_norm,
+    step: store.run.step, ms: rig.step_ms, samples_per_s: curves.samples_per_s ?? 0, loss: curves.loss_of_late, rows: rig.rows, letters: rig.letters, check: check.last, has_batch_norm: rules.has_batch_norm,
   }),
   members: () => store.run.members,
+  settings: () => ({ split: store.settings?.split ?? "learned", batch_norm: store.settings?.batch_norm ?? "whole_batch" }),
   most: () => store.hello?.most_adapters ?? 0,
   send,
   change(changed) {
@@ -118,13 +136,14 @@ const tour = new Tour({
   },
   step() {
     byId("one-step", HTMLElement).scrollIntoView();
-    one_step.press();
+    return one_step.press();
   },
   stages() {
     byId("stages", HTMLElement).scrollIntoView();
     return showStages();
   },
   tell: (text) => status(text, "report"),
+  is_running: () => store.run.state === "running",
   run() {
     if (store.run.state === "paused" || store.run.state === "finished") link.send({ type: "resume" });
   },
@@ -156,6 +175,10 @@ for (const type of ["pointerover", "focusin", "click"]) {
   });
 }
 show_stages.addEventListener("click", () => void showStages());
+// Where the bar of the split is out of sight, a small one takes its place below the buttons.
+new IntersectionObserver((entries) => {
+  document.body.dataset.rig = entries[entries.length - 1].isIntersecting ? "here" : "away";
+}, { rootMargin: `-${byId("run", HTMLButtonElement).offsetHeight}px 0px 0px` }).observe(byId("batch", HTMLElement));
 const replay_file = byId("replay-file", HTMLInputElement);
 replay_file.addEventListener("change", () => {
   const file = replay_file.files?.[0];
@@ -174,7 +197,6 @@ function change(changed) {
   Object.assign(store.settings, changed);
   keepAddress();
   link.send({ type: "change", ...changed });
-  reference.change(changed, store.run.step);
   rules.tell(store.settings, store.run.members.length);
 }
 
@@ -269,27 +291,15 @@ async function showStages() {
   say(says, "Loading…");
   try {
     const { Stages } = await import("./stages.js");
-    stages ??= new Stages(link);
+    stages ??= new Stages(simulator);
     const had_focus = document.activeElement === show_stages;
     show_stages.hidden = true;
     if (had_focus) byId("stages-plate", HTMLElement).querySelector("select")?.focus({ preventScroll: true });
     return await stages.simulate();
-  } catch (error) {
-    const text = `This part of the page could not be loaded: ${/** @type {Error} */ (error).message}. Try again.`;
-    say(says, text);
-    return text;
+  } catch {
+    say(says, NOT_LOADED);
+    return NOT_LOADED;
   }
-}
-
-/** This machine as a rig for the simulator. */
-function thisMachine() {
-  const adapters = rig.specs;
-  if (!store.settings || adapters.length === 0) return "Start training first: the speeds of this machine are measured in its steps.";
-  return {
-    title: "This machine",
-    rig: { preset: /** @type {const} */ ("here"), batch_size: store.settings.batch_size, host: { copy_gb_s: 10 }, adapters },
-    says: "Each adapter has the computing speed that was measured here; what they share, and exchanges within a step, are left out.",
-  };
 }
 
 /** From fresh weights. The display stays until the engine has begun. */
@@ -300,7 +310,7 @@ function start() {
 function clear() {
   store.run.clear();
   rig.clear();
-  if (store.settings) reference.begin(store.settings);
+  check.clear();
   one_step.clear();
   curves.clear();
   pictures.forget();
@@ -375,14 +385,22 @@ function takeRig(now) {
   rules.tell(store.settings, now.length);
 }
 
+/** Asks for the parts that are used late, once training goes on: they are there if the connection is lost then. */
+function prefetch() {
+  for (const name of LATER) document.head.append(make("link", { rel: "modulepreload", href: new URL(name, import.meta.url).href }));
+  is_prefetched = true;
+}
+
 /** @param {StepLog[]} now */
 function takeSteps(now) {
   const last = now[now.length - 1];
   if (!last) return;
+  if (last.step >= PREFETCHED_AT && !is_prefetched) prefetch();
   if (store.run.take(now)) curves.goBackTo(now[0].step);
   rig.take(now, one_step.is_asked ? "step" : "mean");
   one_step.take(last);
   curves.take(now);
+  rig.samples_per_s = curves.samples_per_s;
   drawFacts();
   if (store.replaying) return;
   tour.learned();
@@ -409,7 +427,7 @@ function takeEpoch(epoch) {
  * @param {string} message
  */
 function tell(at, message) {
-  message = rig.named(message);
+  message = rig.named(message).replace(NOT_FOR_VISITORS, "the browser has closed it");
   store.run.note(at, message);
   log(at, message);
   announce(firstLine(message));
@@ -479,7 +497,7 @@ async function play(file) {
   const says = byId("export-says", HTMLElement);
   try {
     say(says, "Loading…");
-    const part = await import("./replay.js").catch((error) => { throw new Error(`This part of the page could not be loaded: ${error.message}. Try again.`); });
+    const part = await import("./replay.js").catch(() => { throw new Error(NOT_LOADED); });
     const run = part.read(file.name, await file.text(), DATA);
     const known = await dataFor(run.settings.data);
     if (!known) throw new Error(`The data of ${file.name} can’t be had: see above, beside “Data”.`);
@@ -516,14 +534,13 @@ async function dataFor(name) {
 function follows(changed) {
   if (!store.settings) return;
   Object.assign(store.settings, changed);
-  reference.change(changed, store.run.step);
   rules.show(store.settings);
 }
 
 /** Keeps the run of the engine. Gives what brings it back. */
 function setAside() {
   const { shown, settings, run } = store;
-  const parts = [rig, one_step, reference, curves, pictures, writing].map((part) => part.keep());
+  const parts = [rig, one_step, check, curves, pictures, writing].map((part) => part.keep());
   parts.push(keepLog());
   store.run = run.replayed();
   return () => {

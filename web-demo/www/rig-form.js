@@ -74,8 +74,13 @@ export class RigForm {
   get rig() {
     const of = (/** @type {ParentNode} */ root, /** @type {string} */ name) =>
       /** @type {HTMLInputElement | HTMLSelectElement} */ (root.querySelector(`[name="${name}"]`)).value;
+    /** @type {Map<string, number>} Like names are numbered, as by the command. */
+    const counts = new Map();
     const adapters = [...this.#list.children].map((element) => {
-      const spec = { name: of(element, "name"), latency_ms: LATENCY_MS };
+      const name = of(element, "name");
+      const count = (counts.get(name) ?? 0) + 1;
+      counts.set(name, count);
+      const spec = { name: count > 1 ? `${name} #${count}` : name, latency_ms: LATENCY_MS };
       for (const { name } of FIELDS) Object.assign(spec, { [name]: Number(of(element, name)) });
       return /** @type {AdapterSpec} */ (spec);
     });

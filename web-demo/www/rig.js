@@ -5,7 +5,7 @@ import { GAIN, Lane, place } from "./lane.js";
 import { Remark } from "./remark.js";
 import { COLOURS, drawBatch } from "./split.js";
 
-/** @import { AdapterSpec, Info, Member, Request, StepLog } from "./messages.js" */
+/** @import { Info, Member, Request, StepLog } from "./messages.js" */
 /** @import { Part } from "./split.js" */
 
 const TRAIL_LINES = 120;
@@ -29,11 +29,13 @@ export class Rig {
   #trail = [];
   /** @type {StepLog | null} */
   #last = null;
-  /** The last one but for an epoch's short last batch, which would flicker. @type {StepLog | null} */
+  /** The last one that is shown: an epoch's short last batch would flicker. @type {StepLog | null} */
   #full = null;
   /** Its parts, by the adapters that there were: some may have left since. @type {(Part & { id: number })[]} */
   #parts = [];
   #remark = new Remark();
+  /** @type {number | null} */
+  #samples_per_s = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #later;
   /** Milliseconds, smoothed. */
@@ -81,10 +83,9 @@ export class Rig {
     });
   }
 
-  /** The adapters as they were measured, for the simulator: each takes a fixed time and a time a row. @returns {AdapterSpec[]} */
-  get specs() {
-    const lanes = this.#order.map((lane) => lane.measured).filter(({ rows, compute_ms }) => rows > 0 && compute_ms > 0);
-    return lanes.map(({ name, rows, fixed_ms, compute_ms }) => ({ name, fixed_ms, per_row_ms: compute_ms / rows, latency_ms: 0 }));
+  /** Samples each second by the clock, of late. @param {number | null} samples_per_s */
+  set samples_per_s(samples_per_s) {
+    this.#samples_per_s = samples_per_s;
   }
 
   /** Milliseconds of a step, of late. */
@@ -209,8 +210,9 @@ export class Rig {
       update: follow(host.update, step.update_ms),
     };
     this.#host_times = shown === "mean" ? this.#host : { ms: step.ms, data: step.data_ms, reduce: step.reduce_ms, update: step.update_ms };
-    this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at), shown));
-    if (!this.#full || !isShort(step)) {
+    // The bar and the lanes show the same step. The short last batch of an epoch would flicker, but where it is asked for by itself.
+    if (!this.#full || !isShort(step) || shown === "step") {
+      this.#order.forEach((lane, at) => lane.learn(step.adapters.find(({ adapter }) => adapter === at), shown));
       this.#full = step;
       this.#parts = this.#order.map(({ slot, member, rows }) => ({ id: member.id, slot, name: member.info.name, rows }));
       this.#remark.take(step);
@@ -273,7 +275,9 @@ export class Rig {
     this.#drawTrail();
     for (const lane of this.#order) lane.draw(data * scale, scale);
     this.#drawHost(scale);
-    say(byId("step-ms", HTMLElement), this.#last ? `a step: ${short(ms)} ms` : "");
+    // Samples a second count what the page does between steps, too.
+    const every_ms = this.#samples_per_s && this.#full ? (1000 * this.#full.rows) / this.#samples_per_s : 0;
+    say(byId("step-ms", HTMLElement), this.#last ? `step ${short(ms)} ms${every_ms > ms ? `, every ${short(every_ms)} ms` : ""}` : "");
     say(byId("rig-says", HTMLElement), this.#remark.text((id) => this.#lanes.get(id)?.letter ?? "", performance.now()));
     // Where no step follows, what is true by now is shown later.
     clearTimeout(this.#later);

@@ -3,6 +3,7 @@
 
 import { BATCHES, HOST_GB_S, RIGS } from "./cards.js";
 import { byId, colour, make, onScheme, percent, say, short, sized, whole } from "./dom.js";
+import { sizeOf } from "./fetched.js";
 import { OverAdapters } from "./over-adapters.js";
 import { swatchOf } from "./split.js";
 
@@ -42,14 +43,16 @@ export class Stages {
   #piecesAre = make("output", { className: "number" });
   #facts = { stages: make("dd", { textContent: "–" }), copies: make("dd", { textContent: "–" }), bubble: make("dd", { textContent: "–" }), ms: make("dd", { textContent: "–" }) };
   #lanes = make("div", { className: "thin-lanes bricks" });
+  #memory = make("p", { className: "remark memory" });
   #stages = make("p", { className: "remark" });
   #says = byId("stages-says", HTMLElement);
   /** @type {Record<Network, Curves>} */
   #curves;
   /** What is shown, by network. @type {Partial<Record<Network, Told<"staged">>>} */
   #answers = {};
-  /** Counts what was asked: an older answer is dropped. */
-  #asked = 0;
+  /** The simulation that goes on, and whether something else was asked for meanwhile. @type {Promise<string> | null} */
+  #simulating = null;
+  #is_outdated = false;
 
   /** @param {Link} link */
   constructor(link) {
@@ -68,6 +71,7 @@ export class Stages {
         fact("samples/s in stages", this.#facts.stages), fact("samples/s as copies", this.#facts.copies), fact("bubble", this.#facts.bubble), fact("ms a step in stages", this.#facts.ms)),
       this.#lanes,
       make("p", { className: "key remark" }, ...["forward", "back", "transfer", "idle"].map((kind) => make("span", {}, make("i", { className: `brick-${kind}` }), kind))),
+      this.#memory,
       this.#stages,
     );
     const [small, large] = [new Curves(NETWORKS.digits_cnn.title), new Curves(NETWORKS.vgg.title)];
@@ -89,12 +93,18 @@ export class Stages {
   }
 
   /**
-   * Simulates both networks on the chosen cards. Gives what came of it in words.
+   * Simulates both networks on the chosen cards: of what is chosen meanwhile, only the last. Gives what came of it in words.
    * @returns {Promise<string>}
    */
-  async simulate() {
-    this.#asked += 1;
-    const asked = this.#asked;
+  simulate() {
+    this.#is_outdated = this.#simulating !== null;
+    this.#simulating ??= this.#simulate().finally(() => { this.#simulating = null; });
+    return this.#simulating;
+  }
+
+  /** @returns {Promise<string>} */
+  async #simulate() {
+    this.#is_outdated = false;
     say(this.#says, "Simulating…");
     const rig = RIGS.find(({ id }) => id === this.#rig.value) ?? RIGS[0];
     const micro_batches = PIECES[Number(this.#pieces.value)];
@@ -103,7 +113,7 @@ export class Stages {
         /** @type {RigConfig} */
         const described = { preset, batch_size: BATCHES[preset], host: { copy_gb_s: HOST_GB_S }, adapters: rig.adapters };
         const answer = await this.#link.ask({ type: "stages", rig: described, micro_batches });
-        if (asked !== this.#asked) return "";
+        if (this.#is_outdated) return await this.#simulate();
         this.#answers[preset] = answer;
         this.#curves[preset].compare(answer);
       }
@@ -133,6 +143,9 @@ export class Stages {
     const [faster, factor] = staged.rows_per_s > copies.rows_per_s ? ["stages", staged.rows_per_s / copies.rows_per_s] : ["copies", copies.rows_per_s / staged.rows_per_s];
     const text = `On ${adapters.length} simulated cards ${faster} are ${factor.toFixed(2)} times as fast. The lanes of the stages are idle for ${percent(bubble.idle, 0)} of a pass.`;
     say(this.#says, `${text}${of}`);
+    const bytes = staged.stages.map((stage) => stage.bytes);
+    const [least, most, copy] = [Math.min(...bytes), Math.max(...bytes), Math.max(...answer.report.alone.map(({ needed_bytes }) => needed_bytes))];
+    say(this.#memory, `A copy takes ${sizeOf(copy)} on each card, a stage ${sizeOf(least)} to ${sizeOf(most)}: stages are for networks that do not fit on one card. ${faster === "copies" ? "Where they fit, copies are faster." : ""}`);
     say(this.#stages, `No card computes: the scheduler’s own code runs in virtual time, and the cards’ speeds are guesses. Equal stages without transfers would be idle for ${percent(ideal, 0)}: `
       + `(stages − 1) / (micro-batches + stages − 1). Stages compute forward twice, and each adapter holds the weights of its layers alone.`);
     this.#fill(pipeline, bubble);
@@ -151,7 +164,7 @@ export class Stages {
       const canvas = make("canvas", { className: "time", role: "img", ariaLabel: `Stage ${stage + 1} on ${adapters[slot]}, layers ${layers}: idle for ${percent(of_each[slot], 0)} of a pass` });
       [canvas.dataset.slot, canvas.dataset.stage] = [String(slot), String(stage)];
       const lane = make("div", { className: "thin-lane", title: `${adapters[slot]}: ${layers}` }, swatch, make("span", { className: "name", textContent: layers.replaceAll("`", "") }), canvas,
-        make("span", { className: "number", textContent: `idle ${percent(of_each[slot], 0)}` }));
+        make("span", { className: "number", textContent: `${sizeOf(staged.stages[stage].bytes)} · idle ${percent(of_each[slot], 0)}` }));
       return lane;
     });
     const host = make("canvas", { className: "time", role: "img", ariaLabel: "The host: sums and update end the step" });

@@ -1,5 +1,6 @@
 // Cards that do something to the run, wait for its effect, and say it with the numbers just measured.
 
+import { plain } from "./check.js";
 import { byId, make, say, short, whole } from "./dom.js";
 
 /** @import { Member, Request, Settings } from "./messages.js" */
@@ -8,6 +9,8 @@ import { byId, make, say, short, whole } from "./dom.js";
 const WATCHED = 25;
 const FACTOR = 4;
 const MORE = 7;
+/** Times that what a card needs is brought about: an adapter that was added may then have to be slowed down. */
+const MOST_PREPARED = 3;
 /** What addresses of cards begin with. */
 const TRY = "#try-";
 
@@ -20,7 +23,7 @@ const TRY = "#try-";
  * @property {number} loss
  * @property {number[]} rows By position in the rig.
  * @property {string[]} letters
- * @property {number | null} difference The largest from the reference so far; `null` where there is none.
+ * @property {{ step: number, gap: number } | null} check The last step that one adapter alone has computed, too, and its gap.
  * @property {boolean} has_batch_norm Whether the network has such layers.
  */
 
@@ -29,13 +32,24 @@ const TRY = "#try-";
  * @typedef {object} Tools
  * @property {() => Moment} now
  * @property {() => Member[]} members
+ * @property {() => Pick<Settings, "split" | "batch_norm">} settings
  * @property {() => number} most Most members of a rig.
  * @property {(request: Request) => void} send
  * @property {(changed: Partial<Pick<Settings, "split" | "batch_norm">>) => void} change
  * @property {() => void} run Starts or continues training.
- * @property {() => void} step Pauses training, and shows one step slowly.
+ * @property {() => boolean} is_running
+ * @property {() => Promise<string>} step Pauses training, and shows one step slowly. Gives what came of it in words.
  * @property {() => Promise<string>} stages Shows stages in the simulator, and gives what came of it.
  * @property {(text: string) => void} tell Says it in the first screen, too.
+ */
+
+/**
+ * What has to be so before a card acts: it shows nothing otherwise. What is not named stays as it is.
+ * @typedef {object} Needs
+ * @property {number} [adapters] Fewest that are there.
+ * @property {"learned" | "even"} [split]
+ * @property {"whole_batch"} [batch_norm]
+ * @property {"none" | "second"} [slowed]
  */
 
 /**
@@ -43,21 +57,26 @@ const TRY = "#try-";
  * @property {string} id Its address is `#try-` and this.
  * @property {string} title
  * @property {string} text
+ * @property {Needs} [needs]
  * @property {(tools: Tools) => string | Promise<string> | void} act Gives the reason if it can't be done; or what came of it, if that
  *   is no matter of the run.
- * @property {(before: Moment, after: Moment) => string} tell
+ * @property {(before: Moment, after: Moment, at: number) => string} tell `at` is the second adapter's position.
  */
+
+/** How the run was before a card. @typedef {Pick<Settings, "split" | "batch_norm"> & { throttles: Map<number, number>, is_running: boolean }} Former */
 
 /** @type {(before: Moment, after: Moment) => string} */
 const times = (before, after) => `A step took ${short(before.ms)} ms, now ${short(after.ms)} ms.`;
+/** @type {(before: Moment, after: Moment, at: number) => string} */
+const rowsOfSecond = (before, after, at) => `${after.letters[at]} gets ${after.rows[at]} examples, before ${before.rows[at]}.`;
 /** @type {(before: Moment, after: Moment) => string} */
-const rowsOfSecond = (before, after) => `${after.letters[1]} gets ${after.rows[1]} rows, before ${before.rows[1]}.`;
-/** @type {(before: Moment, after: Moment, of_growth?: string) => string} */
-const differences = (before, after, of_growth = "") => {
-  if (before.difference === null || after.difference === null) return "There is no reference for these settings.";
-  const [then, now] = [before.difference, after.difference].map((value) => (value === 0 ? "0" : value.toExponential(1)));
-  return `Largest difference from the reference: ${then} before, ${now} now.${of_growth}`;
+const gaps = (before, after) => {
+  if (!after.check || after.check.step <= before.step) return "There are no two adapters now to compare a step with one alone.";
+  return `Gap to one adapter alone: ${before.check ? `${plain(before.check.gap)} before, ` : ""}${plain(after.check.gap)} now.`;
 };
+
+/** Positions of the members that are there. @param {Member[]} members */
+const present = (members) => members.flatMap(({ presence }, at) => (presence === "active" ? [at] : []));
 
 /** @type {Card[]} */
 const CARDS = [
@@ -66,36 +85,29 @@ const CARDS = [
     tell: (before, after) => `${after.step - before.step} steps later the loss is ${after.loss.toFixed(3)}.`,
   },
   {
-    id: "slow", title: "Slow B down", text: `B takes ${FACTOR} times as long, and gets fewer rows.`,
-    act: ({ members, send }) => {
-      const second = members()[1];
-      if (!second) return "This needs a second adapter: add one above.";
-      return send({ type: "throttle", member: second.id, factor: FACTOR });
-    },
-    tell: (before, after) => `${times(before, after)} ${rowsOfSecond(before, after)}`,
+    id: "slow", title: "Slow B down", text: `B takes ${FACTOR} times as long, and gets fewer examples.`, needs: { adapters: 2, split: "learned", slowed: "none" },
+    act: ({ members, send }) => send({ type: "throttle", member: members()[present(members())[1]].id, factor: FACTOR }),
+    tell: (before, after, at) => `${times(before, after)} ${rowsOfSecond(before, after, at)}`,
   },
   {
-    id: "even", title: "Split evenly", text: "All get as many rows: the fast wait for the slow.", act: ({ change }) => change({ split: "even" }),
-    tell: (before, after) => times(before, after),
+    id: "even", title: "Split evenly", text: `B takes ${FACTOR} times as long, and yet all get as many examples: the fast wait for the slow.`, needs: { adapters: 2, split: "learned", slowed: "second" },
+    act: ({ change }) => change({ split: "even" }),
+    tell: (before, after, at) => `${times(before, after)} ${rowsOfSecond(before, after, at)}`,
   },
   {
-    id: "learned", title: "Split by speed", text: "Back to shares by measured speed.", act: ({ change }) => change({ split: "learned" }),
-    tell: (before, after) => times(before, after),
+    id: "learned", title: "Split by speed", text: `B takes ${FACTOR} times as long: from equal shares to shares by measured speed.`, needs: { adapters: 2, split: "even", slowed: "second" },
+    act: ({ change }) => change({ split: "learned" }),
+    tell: (before, after, at) => `${times(before, after)} ${rowsOfSecond(before, after, at)}`,
   },
   {
-    id: "plug", title: "Pull a plug", text: "The last adapter is lost in mid-step. Its rows run on the others.",
-    act: ({ members, send }) => {
-      const active = members().filter(({ presence }) => presence === "active");
-      const last = active[active.length - 1];
-      if (!last || active.length < 2) return "This needs a second adapter: add one above.";
-      return send({ type: "unplug", member: last.id });
-    },
-    tell: (before, after) => `No step was lost. ${differences(before, after, " Roundings make it grow with training, plug or no plug.")}`,
+    id: "plug", title: "Pull a plug", text: "The last of three adapters is lost in mid-step. Its examples run on the others.", needs: { adapters: 3, batch_norm: "whole_batch" },
+    act: ({ members, send }) => send({ type: "unplug", member: members()[present(members()).at(-1) ?? 0].id }),
+    tell: (before, after) => `No step was lost. ${gaps(before, after)}`,
   },
   {
-    id: "shards", title: "Batch-norm by shard", text: "Each adapter takes the statistics of its own rows: the result now depends on the split.",
+    id: "shards", title: "Batch-norm by shard", text: "Each adapter takes the statistics of its own examples: the result now depends on the split.", needs: { adapters: 2, batch_norm: "whole_batch" },
     act: ({ change, now }) => (now().has_batch_norm ? change({ batch_norm: "per_shard" }) : "This network has no batch-norm: choose digits or clothes as data."),
-    tell: differences,
+    tell: gaps,
   },
   {
     id: "more", title: "Seven more", text: "Seven more devices like A. They share its hardware, so do not expect more speed.",
@@ -107,16 +119,9 @@ const CARDS = [
     },
     tell: (before, after) => `${times(before, after)} ${whole(before.samples_per_s)} samples/s before, ${whole(after.samples_per_s)} now, on ${after.letters.length} adapters.`,
   },
+  { id: "step", title: "One step, slowly", text: "Training pauses, and the parts of one step light up in their order.", act: ({ step }) => step(), tell: () => "" },
   {
-    id: "step", title: "One step, slowly", text: "Training pauses, and the parts of one step light up in their order.",
-    act: ({ step }) => {
-      step();
-      return "Training is paused. The step is shown below, and its four acts are told there.";
-    },
-    tell: () => "",
-  },
-  {
-    id: "stages", title: "One model in stages", text: "Simulated: eight cards share the layers of a network, not the rows of a batch.", act: ({ stages }) => stages(), tell: () => "",
+    id: "stages", title: "One model in stages", text: "Simulated: eight cards share the layers of a network, not the examples of a batch.", act: ({ stages }) => stages(), tell: () => "",
   },
 ];
 
@@ -127,9 +132,14 @@ function named() {
 
 export class Tour {
   #tools;
-  /** What waits for its effect. @type {{ card: Card, before: Moment, says: HTMLElement } | null} */
+  /**
+   * What waits: for its effect, or for what it needs, which was then brought about so many times.
+   * @type {{ card: Card, before: Moment, at: number, says: HTMLElement, prepared?: number } | null}
+   */
   #watched = null;
-  /** @type {Map<string, { card: Card, button: HTMLButtonElement, says: HTMLElement }>} */
+  /** How it was before the last card, and the members that it has added. @type {{ id: string, former: Former, ids: Set<number> } | null} */
+  #done = null;
+  /** @type {Map<string, { card: Card, button: HTMLButtonElement, undo: HTMLButtonElement, says: HTMLElement }>} */
   #cards = new Map();
 
   /** @param {Tools} tools */
@@ -137,18 +147,20 @@ export class Tour {
     this.#tools = tools;
     const items = CARDS.map((card) => {
       const button = make("button", { className: "small", textContent: card.title, disabled: true });
+      const undo = make("button", { className: "small undo", textContent: "Undo", hidden: true, ariaLabel: `Undo “${card.title}”` });
       const says = make("p", { className: "remark", textContent: card.text });
       says.setAttribute("role", "status");
-      button.addEventListener("click", () => this.#act(card.id));
-      this.#cards.set(card.id, { card, button, says });
+      button.addEventListener("click", () => this.#begin(card.id));
+      undo.addEventListener("click", () => this.#undo());
+      this.#cards.set(card.id, { card, button, undo, says });
       const address = make("a", { className: "address", href: `${TRY}${card.id}`, textContent: "#", ariaLabel: `Address of “${card.title}”` });
-      const item = make("li", {}, make("div", { className: "card-head" }, button, address), says);
+      const item = make("li", {}, make("div", { className: "card-head" }, button, undo, address), says);
       // No id: an address would scroll the rig out of sight.
       item.dataset.card = card.id;
       return item;
     });
     byId("tour", HTMLElement).append(...items);
-    addEventListener("hashchange", () => this.#act(named()));
+    addEventListener("hashchange", () => this.#begin(named()));
   }
 
   /** The engine is there: an address that names a card has it done once steps were measured. */
@@ -158,30 +170,109 @@ export class Tour {
     const found = this.#cards.get(id);
     if (!found) return;
     const { card, says } = found;
-    const first = { ...card, tell: () => { queueMicrotask(() => this.#act(id)); return card.text; } };
+    const first = { ...card, tell: () => { queueMicrotask(() => this.#begin(id)); return card.text; } };
     this.#tools.run();
-    this.#watched = { card: first, before: { ...this.#tools.now(), step: 0 }, says };
+    this.#watched = { card: first, before: { ...this.#tools.now(), step: 0 }, at: 0, says };
   }
 
   /** @param {string} id */
-  #act(id) {
+  #begin(id) {
     const found = this.#cards.get(id);
     // Without an engine, or in a replay, nothing can be done: before the engine is there, `start` will see the address.
     if (!found || found.button.matches(":disabled, [inert] *")) return;
     // What it changes is in the query from now on: opened again, the address must not have it done twice.
     if (location.hash.startsWith(TRY)) history.replaceState(null, "", location.pathname + location.search);
-    const { card, says } = found;
+    const members = this.#tools.members();
+    const former = { ...this.#tools.settings(), throttles: new Map(members.map((member) => [member.id, member.throttle])), is_running: this.#tools.is_running() };
+    this.#done = { id, former, ids: new Set(members.map((member) => member.id)) };
+    for (const { undo } of this.#cards.values()) undo.hidden = true;
+    this.#act(found.card, found.says, 0);
+  }
+
+  /**
+   * @param {Card} card
+   * @param {HTMLElement} says
+   * @param {number} prepared How often what it needs was brought about.
+   */
+  #act(card, says, prepared) {
+    const missing = prepared < MOST_PREPARED ? this.#prepare(card.needs ?? {}) : [];
     const before = this.#tools.now();
+    const at = present(this.#tools.members())[1] ?? 0;
+    if (missing.length > 0) {
+      this.#tools.run();
+      this.#watched = { card, before, at, says, prepared: prepared + 1 };
+      return say(says, `First, what it needs: ${missing.join(", ")}…`);
+    }
+    if (present(this.#tools.members()).length < (card.needs?.adapters ?? 1)) return say(says, `This needs ${card.needs?.adapters} adapters that are there: add one above.`);
     const refused = card.act(this.#tools);
     if (refused instanceof Promise) {
-      say(says, "Simulating…");
-      void refused.then((text) => { say(says, text); this.#tools.tell(text); });
-      return;
+      say(says, "One moment…");
+      void refused.then((text) => {
+        say(says, text);
+        this.#tools.tell(text);
+        this.#offerUndo(card.id);
+      });
+      return undefined;
     }
     if (refused) return say(says, refused);
     this.#tools.run();
-    this.#watched = { card, before, says };
-    say(says, "Watching the next steps…");
+    this.#watched = { card, before, at, says };
+    return say(says, "Watching the next steps…");
+  }
+
+  /** Brings about what a card needs, as far as it can be asked for now. Gives that in words. @param {Needs} needs */
+  #prepare({ adapters = 0, split, batch_norm, slowed }) {
+    const { members, settings, most, send, change, now } = this.#tools;
+    const there = present(members());
+    const missing = [];
+    const lacks = Math.min(adapters - there.length, most() - members().length);
+    for (let count = 0; count < lacks; count += 1) send({ type: "add", index: members()[there[0] ?? 0].info.index });
+    if (lacks > 0) missing.push(lacks === 1 ? "one more adapter" : `${lacks} more adapters`);
+    if (split && settings().split !== split) {
+      change({ split });
+      missing.push(split === "even" ? "equal shares" : "shares by speed");
+    }
+    if (batch_norm && now().has_batch_norm && settings().batch_norm !== batch_norm) {
+      change({ batch_norm });
+      missing.push("statistics of the whole batch");
+    }
+    for (const [number, at] of slowed ? there.entries() : []) {
+      const { id, throttle } = members()[at];
+      const factor = slowed === "second" && number === 1 ? FACTOR : 1;
+      if (throttle === factor) continue;
+      send({ type: "throttle", member: id, factor });
+      missing.push(factor === 1 ? `${now().letters[at]} at full speed` : `${now().letters[at]} slowed ${factor} times`);
+    }
+    return missing;
+  }
+
+  /** @param {string} id */
+  #offerUndo(id) {
+    if (this.#done?.id !== id) return;
+    const found = this.#cards.get(id);
+    // To train on can't be undone.
+    if (found && id !== "start" && id !== "stages") found.undo.hidden = false;
+  }
+
+  /** Brings back how it was before the last card. What was lost comes back by itself. */
+  #undo() {
+    if (!this.#done) return;
+    const { id, former, ids } = this.#done;
+    const { members, settings, send, change, run, is_running } = this.#tools;
+    const found = this.#cards.get(id);
+    const { split, batch_norm } = former;
+    if (settings().split !== split || settings().batch_norm !== batch_norm) change({ split, batch_norm });
+    for (const member of members()) {
+      if (!ids.has(member.id)) send({ type: "remove", member: member.id });
+      else if (member.throttle !== (former.throttles.get(member.id) ?? 1)) send({ type: "throttle", member: member.id, factor: former.throttles.get(member.id) ?? 1 });
+    }
+    if (former.is_running && !is_running()) run();
+    [this.#done, this.#watched] = [null, null];
+    if (!found) return;
+    found.undo.hidden = true;
+    found.button.focus({ preventScroll: true });
+    say(found.says, found.card.text);
+    this.#tools.tell("As it was before.");
   }
 
   /** Steps were trained. */
@@ -193,8 +284,10 @@ export class Tour {
     if (after.step < watched.before.step) watched.before.step = after.step;
     if (after.step - watched.before.step < WATCHED) return;
     this.#watched = null;
-    const text = watched.card.tell(watched.before, after);
+    if (watched.prepared !== undefined) return this.#act(watched.card, watched.says, watched.prepared);
+    const text = watched.card.tell(watched.before, after, watched.at);
     say(watched.says, text);
     this.#tools.tell(text);
+    this.#offerUndo(watched.card.id);
   }
 }

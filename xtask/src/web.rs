@@ -66,7 +66,7 @@ const SMALL_ENGINE: [&str; 3] = [
 /// Bytes, gzipped, that the demo may have until it trains, and in all, a little above what it has with a standard library built from
 /// source: a page that grows without notice is caught here.
 const LIMITS: [usize; 2] = [687_000, 728_000];
-/// Files that training doesn't wait for: the library of charts, and the scripts that are loaded when they are first used, `LATER` in `web-demo/build.js`.
+/// Files that training doesn't wait for: the library of charts, and the scripts that are loaded when they are first used, `LATER` in `web-demo/www/later.js`.
 const LATER: [&str; 7] =
     ["card.js", "lines.js", "replay.js", "stages.js", "step-picture.js", "words.js", "vendor/uPlot.esm.js"];
 
