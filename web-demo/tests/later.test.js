@@ -210,7 +210,9 @@ test("a picture keeps to its columns before the first step, with sixteen adapter
   await page.locator("#fact-accuracy-name", { hasText: "bits" }).waitFor();
   await page.waitForFunction(() => Number(document.getElementById("fact-accuracy")?.textContent) > 0);
   await keeps();
-  assert.match((await textsOf(page)).join("\n"), /· [\d.]+ bits a character in training$/m);
+  const texts = await textsOf(page);
+  assert.match(texts.join("\n"), /· [\d.]+ bits a character in training$/m);
+  assert.ok(texts.includes(`${new URL(page.url()).host}/lab/`), "who gets the picture finds the page");
   assert.deepEqual(said, []);
   await leave();
 });

@@ -45,6 +45,8 @@ const TICKS = 5;
 /** Of losses from here on only the size is told. */
 const HUGE = 10_000;
 const FOOT = 522;
+/** Width that an address may have beside the name. */
+const ADDRESS = 700;
 
 const LEARNS = { digits: "Digits", fashion: "Clothes", text: "Writing" };
 
@@ -101,7 +103,8 @@ function drawHead(context, shown) {
   const has_icon = icon instanceof HTMLImageElement && icon.complete && icon.naturalWidth > 0;
   if (has_icon) context.drawImage(icon, LEFT, ICON.top, ICON.side, ICON.side);
   write(context, "manyhands", has_icon ? LEFT + ICON.side + 14 : LEFT, 74, { size: 36, weight: 600 });
-  write(context, "One batch, many adapters", RIGHT, 74, { size: 24, ink: "soft", align: "right" });
+  // Who is shown the picture finds the page by it.
+  write(context, `${location.host}${location.pathname}`, RIGHT, 74, { size: 24, ink: "soft", align: "right", width: ADDRESS });
   // What is learned may be long: the numbers are not what is cut.
   const numbers = numbersOf(shown);
   const taken = write(context, numbers, RIGHT, 126, { size: 26, weight: 600, align: "right" });
