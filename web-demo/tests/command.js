@@ -20,6 +20,16 @@ export function manyhands(...words) {
   return stdout;
 }
 
+/** What the native command prints of a rig in TOML. @param {string} text @param {string[]} words More for the command. */
+export function printedOf(text, ...words) {
+  const folder = mkdtempSync(path.join(tmpdir(), "manyhands-rig-"));
+  const file = path.join(folder, "rig.toml");
+  writeFileSync(file, text);
+  const told = manyhands("simulate", file, ...words);
+  rmSync(folder, { recursive: true });
+  return told;
+}
+
 /**
  * Has the native command predict a rig.
  * @param {RigConfig} rig
@@ -27,16 +37,11 @@ export function manyhands(...words) {
  * @param {string[]} words More for the command.
  */
 function simulate({ preset, batch_size, host, adapters }, stages, ...words) {
-  const folder = mkdtempSync(path.join(tmpdir(), "manyhands-rig-"));
-  const file = path.join(folder, "rig.toml");
   const toml = (/** @type {any} */ value) => /** @type {string} */ (Array.isArray(value) ? `[${value.map((entry) => `{ ${Object.entries(entry).map(([key, number]) => `${key} = ${number}`).join(", ")} }`).join(", ")}]` : JSON.stringify(value));
   const tables = adapters.map((spec) => `[[adapters]]\n${Object.entries(spec).map(([key, value]) => `${key} = ${toml(value)}`).join("\n")}`);
   const placed = stages?.placement.map(({ layers, adapters: on }) => `{ layers = ${JSON.stringify(layers)}, adapters = ${JSON.stringify(on)} }`);
   const placement = placed ? `placement = [${placed.join(", ")}]\nmicro_batches = ${stages?.micro_batches}\n` : "";
-  writeFileSync(file, `batch_size = ${batch_size}\npreset = "${preset}"\n${placement}[host]\ncopy_gb_s = ${host.copy_gb_s}\n${tables.join("\n")}\n`);
-  const told = manyhands("simulate", file, ...words);
-  rmSync(folder, { recursive: true });
-  return told;
+  return printedOf(`batch_size = ${batch_size}\npreset = "${preset}"\n${placement}[host]\ncopy_gb_s = ${host.copy_gb_s}\n${tables.join("\n")}\n`, ...words);
 }
 
 /** What the native command prints of a rig for people. @param {RigConfig} rig */

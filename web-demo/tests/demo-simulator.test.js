@@ -6,7 +6,7 @@ import { BATCHES, HOST_GB_S, RIGS } from "../www/cards.js";
 import { short } from "../www/dom.js";
 import { PATIENCE_MS, reach, stepsOf, visit } from "./browser.js";
 import { keep, open, plain, server, shownGaps } from "./built.js";
-import { manyhands, predicted, printed } from "./command.js";
+import { manyhands, predicted, printed, printedOf } from "./command.js";
 
 /** @import { Told } from "../www/messages.js" */
 
@@ -29,6 +29,13 @@ test("scaling is measured here, and predicted as the native command predicts it"
   const native = [...table.matchAll(/^\s*[123]\s+\d+\s+([\d.]+)\s/gm)].map(([, ms]) => Number(ms));
   assert.equal(native.length, 6, table);
   shown.forEach((ms, index) => assert.ok(Math.abs(Number(ms) - native[index]) <= 0.51, `${shown} and ${native} ms`));
+  // The command reads the rig as it is copied.
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.click("#copy-rig");
+  await page.locator("#predict-says", { hasText: "On the clipboard" }).waitFor();
+  const copied = printedOf(await page.evaluate(() => navigator.clipboard.readText()));
+  const again = [...copied.matchAll(/^\s*[123]\s+\d+\s+([\d.]+)\s/gm)].map(([, ms]) => Number(ms));
+  assert.deepEqual(again, native, copied);
   assert.deepEqual(said, []);
   await leave();
 });

@@ -176,10 +176,10 @@ export class Curves {
     this.speed.data = [steps, of("raw", "speed"), of("smooth", "speed")];
     const chance = this.#chance === null ? "" : `Dotted: ${this.#chance.toFixed(2)} bits, by the frequencies of the characters alone. `;
     say(byId("check-says", HTMLElement), `${chance}${this.#check.says}`);
-    const now = this.#mean;
-    if (now) {
-      byId("loss-chart", HTMLElement).ariaLabel = `Loss over the training steps: ${now.loss.toFixed(3)} of late`;
-      byId("accuracy-chart", HTMLElement).ariaLabel = `Accuracy over the training steps: ${percent(now.accuracy)} of late`;
+    const [now, first] = [this.#mean, this.#points[0]?.raw];
+    if (now && first) {
+      byId("loss-chart", HTMLElement).ariaLabel = `Loss over the training steps: ${first.loss.toFixed(3)} at first, ${now.loss.toFixed(3)} of late`;
+      byId("accuracy-chart", HTMLElement).ariaLabel = `Accuracy over the training steps: ${percent(first.accuracy)} at first, ${percent(now.accuracy)} of late`;
       byId("speed-chart", HTMLElement).ariaLabel = `Samples each second over the training steps: ${whole(this.#pace.samples_per_s)} of late`;
     }
     this.#tell();

@@ -110,7 +110,7 @@ const measurement = new Measurement(link, () => store.settings?.batch_size ?? 64
 const form = new RigForm(simulator);
 const simulated = new SimulatedRig(simulator, {
   network: () => (store.hello && store.settings ? { data: store.settings.data, model: store.settings.model, outputs: store.hello.task.outputs } : null),
-  own: () => ({ title: "Your own rig", rig: form.rig, says: "the speeds that are given at the end of this page" }),
+  own: () => ({ title: "Your own rig", rig: form.rig, says: "the speeds, the batch and the host that are given at the end of this page" }),
 });
 const rules = new Rules({
   change,

@@ -37,6 +37,7 @@ export class RigForm {
       choice.value = "";
     });
     CARDS.slice(0, AT_FIRST).forEach((spec) => this.#add(spec));
+    byId("copy-rig", HTMLButtonElement).addEventListener("click", () => void this.#copy());
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       void this.#predict(link);
@@ -92,6 +93,16 @@ export class RigForm {
     };
   }
 
+  /** Puts the rig on the clipboard, as a file for `manyhands simulate`. */
+  async #copy() {
+    try {
+      await navigator.clipboard.writeText(tomlOf(this.rig));
+      say(this.#says, "On the clipboard: save it as rig.toml, for manyhands simulate rig.toml.");
+    } catch {
+      say(this.#says, "The browser does not allow access to the clipboard.");
+    }
+  }
+
   /** @param {Link} link */
   async #predict(link) {
     say(this.#says, "Predicting…");
@@ -103,4 +114,10 @@ export class RigForm {
       say(this.#says, /** @type {Error} */ (error).message);
     }
   }
+}
+
+/** A rig as `manyhands simulate` reads it. @param {RigConfig} rig */
+function tomlOf({ preset, batch_size, host, adapters }) {
+  const tables = adapters.map((spec) => `[[adapters]]\n${Object.entries(spec).map(([key, value]) => `${key} = ${JSON.stringify(value)}`).join("\n")}\n`);
+  return `preset = "${preset}"\nbatch_size = ${batch_size}\nhost = { copy_gb_s = ${host.copy_gb_s} }\n\n${tables.join("\n")}`;
 }
