@@ -330,15 +330,12 @@ impl Trial {
         if self.exclusion == SlowAdapters::Refused {
             scheduler.keep_all();
         }
-        let (mut steps, mut before_ms) = (Steps::default(), 0.0);
+        let (mut steps, mut before_ms) = (Steps { start_ms: clock.now_ms(), ..Steps::default() }, 0.0);
         for step in 0..warm_up + counted {
             let shares = splitter.step_shares(step, rows, &vec![true; group.size()]);
             let rank = ranks.clone().max_by_key(|rank| shares[*rank]).unwrap_or_default();
             let part = Part { first_row: shares[..rank].iter().sum(), batch_rows: rows };
             let start_ms = clock.now_ms();
-            if step == 0 {
-                steps.start_ms = start_ms;
-            }
             if step == warm_up {
                 before_ms = network_ms();
             }
