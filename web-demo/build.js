@@ -18,7 +18,10 @@ import { LATER } from "./www/later.js";
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 /** Imports what wasm-bindgen writes, which lies beside it only there. */
 const WORKER = "src/engine.js";
-const AS_THEY_ARE = ["index.html", "moved.js", "icon.svg", "early.js"];
+const AS_THEY_ARE = ["moved.js", "icon.svg", "early.js"];
+/** The article's scripts, with that which finds the engine beside itself, and the tables of its figures. */
+const ARTICLE = ["link.js", "article/article.js", "article/embed.js", "article/ghost.js", "article/ask.js", "article/article.css"];
+const TABLES = ["article/cards.json", "article/memory.json", "article/slowed.json", "article/works.json"];
 const PREVIEW = "preview.png";
 const CHARTS = path.join(HERE, "node_modules/uplot");
 
@@ -37,11 +40,12 @@ await Promise.all([
   build({ ...SMALL, entryPoints: ["page.js", "page.css"].map(written), bundle: true, outdir: folder, external: LATER.map((name) => `./${name}`) }),
   // A bundle of its own, in which what page.js has, too, is repeated: parts that both import would be one more request before the start.
   build({ ...SMALL, entryPoints: LATER.map(written), bundle: true, outdir: folder }),
+  build({ ...SMALL, entryPoints: ARTICLE.map(written), bundle: true, outbase: written(""), outdir: folder, external: ["./ghost.js", "./ask.js", "../link.js"] }),
   build({ ...SMALL, entryPoints: [path.join(HERE, WORKER)], outdir: folder }),
   build({ ...SMALL, entryPoints: [path.join(CHARTS, "dist/uPlot.esm.js"), path.join(CHARTS, "dist/uPlot.min.css")], outdir: path.join(folder, "vendor") }),
   build({ ...SMALL, entryPoints: [glue], allowOverwrite: true, outfile: glue }),
 ]);
-const lab = await readFile(path.join(HERE, "www/lab/index.html"), "utf8");
+const [article, lab] = await Promise.all(["index.html", "lab/index.html"].map((name) => readFile(written(name), "utf8")));
 const address = process.env.MANYHANDS_SOURCE;
 const source = address ? `<p>Source, and how to install it: <a href="${new URL(address).href}">${address}</a></p>` : "";
 /** Data that are not there can't be chosen, and are not spoken of. */
@@ -49,8 +53,10 @@ const sizes = await writeData(folder);
 const offered = lab.replaceAll(/<span data-file="([^"]+)">([^<]*)<\/span>/g, (_, file, text) => (file in sizes ? text : "")).replaceAll(/ *<option value="\w+" data-file="([^"]+)">.*\n/g, (option, file) => (file in sizes ? option.replace(">", ` data-bytes="${sizes[file]}">`) : ""));
 const preview = process.env.MANYHANDS_PAGE ? new URL(PREVIEW, process.env.MANYHANDS_PAGE).href : `../${PREVIEW}`;
 await Promise.all([
+  writeFile(path.join(folder, "index.html"), article.replace(`content="${PREVIEW}"`, `content="${preview.replace("../", "")}"`).replace("<!-- source -->", source)),
   writeFile(path.join(folder, "lab/index.html"), offered.replace('_bg.wasm" as', `_bg.wasm" data-bytes="${(await stat(glue.replace(".js", "_bg.wasm"))).size}" as`).replace(`content="../${PREVIEW}"`, `content="${preview}"`).replace("<!-- source -->", source)),
+  cp(written("embed"), path.join(folder, "embed"), { recursive: true }),
   cp(path.join(HERE, "../docs/web-demo.png"), path.join(folder, PREVIEW)),
-  ...AS_THEY_ARE.map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
+  ...[...AS_THEY_ARE, ...TABLES].map((name) => cp(path.join(HERE, "www", name), path.join(folder, name))),
   cp(path.join(CHARTS, "LICENSE"), path.join(folder, "vendor/LICENSE")),
 ]);

@@ -1,0 +1,188 @@
+// Does the article read and act as it should: at once, without scripts, by pointer and by keyboard, on all screens, and its figures on
+// other pages? The engine is a stand-in here.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { faultsOf } from "./axe.js";
+import { launch, visit } from "./browser.js";
+import { WRITTEN, serve, withStandIn } from "./serve.js";
+
+/** @import { Browser, BrowserContextOptions, Page } from "playwright-core" */
+/** @import { Served } from "./serve.js" */
+
+/** @type {Browser} */
+let browser;
+/** @type {Served} */
+let server;
+before(async () => {
+  [browser, server] = [await launch("no adapter"), await serve(WRITTEN, withStandIn("gpus"))];
+});
+after(async () => {
+  await browser.close();
+  server.close();
+});
+
+const open = (/** @type {string} */ rest = "", /** @type {BrowserContextOptions} */ options = {}) => visit(browser, `http://localhost:${server.port}/${rest}`, options);
+const textOf = (/** @type {Page} */ page, /** @type {string} */ selector) => page.locator(selector).first().innerText();
+/** Milliseconds of a figure's result. */
+const resultOf = async (/** @type {Page} */ page, /** @type {string} */ figure) => Number((await textOf(page, `${figure} .result b`)).replace(" ms", ""));
+
+test("the opening stands there at once, and one button answers it", async () => {
+  const { page, said, leave } = await open();
+  const asked = await page.evaluate(() => performance.getEntriesByType("resource").map(({ name }) => name));
+  assert.ok(!asked.some((name) => name.includes("wasm") || name.includes("engine")), `${asked}`);
+  assert.ok((await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime)) < 1000);
+  const box = await page.locator(".opening [data-claim=even]").boundingBox();
+  assert.ok(box && box.y + box.height < 720, "the claim is on the first screen");
+  assert.ok(await page.locator("[data-claim=fair]").isHidden());
+  await page.getByRole("button", { name: "Share them fairly" }).click();
+  assert.equal(await textOf(page, "[data-claim=fair]"), "13 ms");
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the article is whole without scripts", async () => {
+  const { page, leave } = await open("", { javaScriptEnabled: false });
+  for (const claim of ["alone", "even", "fair", "learned", "dense_two", "hot_after"]) assert.ok(await page.locator(`[data-claim=${claim}]`).first().isVisible(), claim);
+  assert.equal(await page.getByRole("button").count(), 0);
+  await leave();
+});
+
+test("a border is moved by keys and by pointer, and the step is the longer lane", async () => {
+  const { page, said, leave } = await open();
+  const border = page.getByRole("slider", { name: /Border/ });
+  await border.focus();
+  assert.equal(await resultOf(page, "mh-split"), 29.7);
+  await page.keyboard.press("PageUp");
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await border.getAttribute("aria-valuenow"), "292");
+  await page.keyboard.press("End");
+  assert.equal(await resultOf(page, "mh-split"), 14.9, "one card alone");
+  const bar = await page.locator("mh-split .batch").boundingBox();
+  assert.ok(bar);
+  await page.mouse.move(bar.x + bar.width / 2, bar.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(bar.x + 0.8 * bar.width, bar.y + 20, { steps: 4 });
+  await page.mouse.up();
+  assert.equal(await border.getAttribute("aria-valuenow"), "408");
+  const lanes = await page.locator("mh-split .lane-ms").allInnerTexts();
+  assert.equal(await resultOf(page, "mh-split"), Math.max(...lanes.map((text) => Number(text.replace(" ms", "")))));
+  assert.match(await textOf(page, "mh-split .story"), /Your shortest step so far/);
+  assert.match(page.url(), /cards=rtx-4070,gtx-1060&first=408/);
+  await page.getByRole("button", { name: "Half each" }).click();
+  await page.getByRole("button", { name: "Let manyhands find it" }).click();
+  await page.waitForFunction(() => /Your/.test(document.querySelector("mh-split .story")?.textContent ?? ""));
+  assert.equal(await resultOf(page, "mh-split"), 13.3);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("an address brings figures back as they were", async () => {
+  const { page, leave } = await open("?cards=rx-6600,rtx-3060&first=200&work=7&count=8&slower=4&mine=m2,a770");
+  await page.locator("mh-split.alive").waitFor();
+  assert.deepEqual(await page.locator("mh-split select").evaluateAll((all) => all.map((one) => /** @type {HTMLSelectElement} */ (one).value)), ["RX 6600", "RTX 3060"]);
+  assert.equal(await page.locator("mh-split [role=slider]").getAttribute("aria-valuenow"), "200");
+  assert.match(await textOf(page, "mh-costs .result"), /Eight cards: 4.7 ×/);
+  assert.match(await textOf(page, "mh-slow .handle-is"), /4 times slower/);
+  assert.match(await textOf(page, "mh-cards .answer-line"), /A770/);
+  await leave();
+});
+
+test("little work is slower on two cards than on one, and much is faster", async () => {
+  const { page, leave } = await open();
+  const work = page.getByLabel("Work in a step");
+  await work.focus();
+  assert.match(await textOf(page, "mh-costs .result"), /0.20 × as fast.*leaves it out/s);
+  for (let at = 0; at < 5; at += 1) await page.keyboard.press("ArrowRight");
+  assert.match(await textOf(page, "mh-costs .result"), /1.8 × as fast/);
+  await leave();
+});
+
+test("a hot card makes steps longer until the split follows", async () => {
+  const { page, leave } = await open();
+  await page.locator("mh-slow.alive").waitFor();
+  assert.equal(await resultOf(page, "mh-slow"), 24.8);
+  await page.getByRole("button", { name: "The next steps" }).click();
+  assert.equal(await resultOf(page, "mh-slow"), 21);
+  assert.ok(await page.getByLabel(/gets hot/).evaluate((element) => element === document.activeElement), "focus stays with the figure");
+  await leave();
+});
+
+test("a network that fits on no card fits in stages", async () => {
+  const { page, leave } = await open();
+  const handle = page.locator("mh-stages").getByRole("slider");
+  await handle.focus();
+  assert.match(await textOf(page, "mh-stages .result"), /takes 5.5 GB, the card has 4/);
+  await page.keyboard.press("ArrowRight");
+  assert.match(await textOf(page, "mh-stages .result"), /Each card takes 1.5 GB of its 4/);
+  assert.equal(await page.locator("mh-stages .lane").count(), 2);
+  await leave();
+});
+
+test("guesses are answered", async () => {
+  const { page, leave } = await open();
+  const first = page.locator("mh-guess").first();
+  assert.ok(await first.locator(".then").isHidden());
+  await first.getByRole("button", { name: "It jumps up" }).click();
+  assert.ok(await first.locator(".then").isVisible());
+  assert.match(await first.locator(".right").innerText(), /Nothing/);
+  await leave();
+});
+
+test("training starts when its chapter comes near", async () => {
+  const { page, said, leave } = await open("", { reducedMotion: "no-preference" });
+  assert.equal(await page.locator("mh-ghost canvas").count(), 0);
+  // As by a link: the figures before are never seen.
+  await page.locator("mh-ghost").scrollIntoViewIfNeeded();
+  await page.waitForFunction(() => Number(document.querySelector("mh-ghost .check .number")?.textContent) > 3);
+  await page.getByRole("button", { name: "Pull the plug" }).click();
+  await page.locator("mh-ghost .gone").waitFor();
+  assert.match(await textOf(page, "mh-ghost .result"), /plug was pulled/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+for (const [colorScheme, width, height] of /** @type {const} */ ([["light", 1280, 720], ["dark", 1440, 900], ["light", 390, 844], ["dark", 844, 390], ["light", 320, 640]])) {
+  test(`nothing is cut off or out of reach at ${width} × ${height}, ${colorScheme}`, async () => {
+    const { page, said, leave } = await open("", { colorScheme, viewport: { width, height } });
+    await page.locator("mh-cards.alive").waitFor();
+    await page.getByRole("button", { name: "Share them fairly" }).click();
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width);
+    const small = await page.evaluate(() => [...document.querySelectorAll("body *")].filter((element) => parseFloat(getComputedStyle(element).fontSize) < 13 && element.textContent?.trim()).map((element) => element.outerHTML.slice(0, 80)));
+    assert.deepEqual(small, [], "nothing is set smaller than 13 px");
+    if (width !== 320) assert.deepEqual(await faultsOf(page), []);
+    assert.deepEqual(said, []);
+    await leave();
+  });
+}
+
+test("two figures live in a page of another origin", async (context) => {
+  const host = await serve([], {
+    "/index.html": `<!doctype html><html lang="en"><title>Lecture</title><body>
+<h1>Lecture</h1>
+<iframe src="http://localhost:${server.port}/embed/split.html?cards=rtx-3060,rx-6600&amp;first=300" title="a" width="700" height="580"></iframe>
+<iframe src="http://localhost:${server.port}/embed/costs.html?work=5" title="b" width="700" height="690"></iframe>
+</body></html>`, "/favicon.ico": "" });
+  context.after(() => host.close());
+  const { page, said, leave } = await visit(browser, `http://127.0.0.1:${host.port}/`);
+  const split = page.frameLocator("iframe").first();
+  const border = split.getByRole("slider");
+  assert.equal(await border.getAttribute("aria-valuenow"), "300");
+  await border.focus();
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await border.getAttribute("aria-valuenow"), "304");
+  assert.match(await page.frameLocator("iframe").nth(1).locator(".result").innerText(), /1.8 ×/);
+  for (const frame of page.frames().slice(1)) {
+    assert.ok(await frame.evaluate(() => document.documentElement.scrollHeight <= innerHeight), "the frame is high enough");
+  }
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a figure's frame can be copied", async () => {
+  const { page, leave } = await open("?cards=rtx-4070,gtx-1060&first=300", { permissions: ["clipboard-read", "clipboard-write"] });
+  await page.locator("mh-split").getByRole("button", { name: "Copy embed" }).click();
+  const code = await page.evaluate(() => navigator.clipboard.readText());
+  assert.match(code, /^<iframe src="http:\/\/localhost:\d+\/embed\/split\.html\?cards=rtx-4070,gtx-1060&amp;first=300" title=/);
+  await leave();
+});
