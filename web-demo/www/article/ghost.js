@@ -252,7 +252,7 @@ function sharing(chosen, all) {
  * @param {{ y: (loss: number) => number, width: number, height: number, left: number, ratio: number, from: number }} at
  */
 function axes(context, { y, width, height, left, ratio, from }) {
-  context.font = `${13 * ratio}px ${colour("mono")}`;
+  context.font = `${13 * ratio}px ${colour("sans")}`;
   [context.fillStyle, context.strokeStyle, context.lineWidth, context.textAlign] = [colour("soft"), colour("line"), ratio, "right"];
   for (const loss of [0.01, 0.1, 1]) {
     context.beginPath();

@@ -71,7 +71,7 @@ export class Rig extends HTMLElement {
     };
     const parts = this.#mine.flatMap((_, at) => [at === 0 ? "My cards: " : at === this.#mine.length - 1 ? " and " : ", ", this.#chooser(at)]);
     const buttons = [this.#mine.length < MOST_CARDS ? button("+ card", () => change([...this.#mine, this.#mine[this.#mine.length - 1]]), "quiet") : "", this.#mine.length > 2 ? button("− card", () => change(this.#mine.slice(0, -1)), "quiet") : ""];
-    const network = make("select", { ariaLabel: "Network" }, ...NETWORKS.map(({ preset, words }) => make("option", { value: preset, textContent: words, selected: preset === this.#network.preset })));
+    const network = make("select", { ariaLabel: "Network", className: "wide" }, ...NETWORKS.map(({ preset, words }) => make("option", { value: preset, textContent: words, selected: preset === this.#network.preset })));
     network.addEventListener("change", () => {
       this.#network = NETWORKS.find(({ preset }) => preset === network.value) ?? NETWORKS[0];
       this.#changed();
@@ -135,7 +135,7 @@ export class Rig extends HTMLElement {
     const left_out = names.filter((_, at) => rows[at] === 0);
     const gain = shortest / step;
     const number = make("b", { className: "number", textContent: `${times(gain)} ×` });
-    const used = left_out.length === 0 ? (names.length === 2 ? "both" : "all") : names.filter((name) => !left_out.includes(name)).join(" and ");
+    const used = left_out.length === 0 ? (names.length === 2 ? "both" : `all ${names.length}`) : names.filter((name) => !left_out.includes(name)).join(" and ");
     const out = left_out.length > 0 ? ` manyhands leaves ${left_out.join(" and ")} out.` : "";
     const verdict = gain > 1.005
       ? [`With ${used}, training is `, number, ` as fast as on the ${fastest} alone: ${ms(step)} ms a step instead of ${ms(shortest)}.${out}`]
