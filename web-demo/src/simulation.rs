@@ -136,8 +136,20 @@ mod tests {
         rig
     }
 
-    /// The answer: report, order, best, rows of both cards in each step, milliseconds of each step, and steps of the best.
-    fn told(rig: Described) -> (Report, Vec<usize>, usize, Vec<[u32; 2]>, Vec<f64>, usize) {
+    /// An answer.
+    struct Told {
+        report: Report,
+        order: Vec<usize>,
+        best: usize,
+        /// Rows of both cards in each step.
+        rows: Vec<[u32; 2]>,
+        /// Milliseconds of each step.
+        ms: Vec<f64>,
+        /// Number of the steps of the best.
+        best_steps: usize,
+    }
+
+    fn told(rig: Described) -> Told {
         let Event::Simulated { report, order, best, steps, best_steps } = simulated(rig).unwrap() else { panic!() };
         let steps = serde_json::to_value(steps).unwrap();
         let rows = |step: &serde_json::Value| {
@@ -151,24 +163,25 @@ mod tests {
         };
         let steps = steps.as_array().unwrap();
         let ms = steps.iter().map(|step| step["ms"].as_f64().unwrap()).collect();
-        (report, order, best, steps.iter().map(rows).collect(), ms, best_steps.len())
+        let rows = steps.iter().map(rows).collect();
+        Told { report, order, best, rows, ms, best_steps: best_steps.len() }
     }
 
     #[test]
     fn steps_count_adapters_as_the_rig_does_and_training_leaves_out_what_slows_it_down() {
-        let (report, order, best, rows, _, best_steps) = told(asked("cnn6", ""));
+        let Told { report, order, best, rows, best_steps, .. } = told(asked("cnn6", ""));
         assert_eq!((report.adapters, order, best, best_steps), (vec!["fast".into(), "slow".into()], vec![1, 0], 2, 0));
         assert!(rows.iter().all(|[slow, fast]| slow + fast == 64 && slow < fast), "{rows:?}");
         // Sums and update of 1.9 million parameters take longer than half of a small batch.
-        let (report, _, best, rows, _, best_steps) = told(asked("mlp", ""));
+        let Told { report, best, rows, best_steps, .. } = told(asked("mlp", ""));
         assert!(report.strong[0].step_ms < report.strong[1].step_ms);
         assert_eq!((best, best_steps, rows.len()), (1, 30, 30));
     }
 
     #[test]
     fn equal_parts_are_those_of_the_report() {
-        let (learned, ..) = told(asked("cnn6", ""));
-        let (even, _, _, rows, ..) = told(asked("cnn6", r#","split":"even""#));
+        let learned = told(asked("cnn6", "")).report;
+        let Told { report: even, rows, .. } = told(asked("cnn6", r#","split":"even""#));
         assert!(rows.iter().all(|rows| *rows == [32, 32]), "{rows:?}");
         assert_eq!(even.strong[1], learned.even.unwrap());
     }
@@ -177,8 +190,8 @@ mod tests {
     fn a_slowed_adapter_gets_fewer_rows_and_a_lost_one_none() {
         let events =
             r#","events":[{"step":8,"adapter":1,"what":{"slowed":6.0}},{"step":20,"adapter":1,"what":"lost"}]"#;
-        let (report, order, _, rows, ms, _) = told(asked("cnn6", events));
-        let (undisturbed, ..) = told(asked("cnn6", ""));
+        let Told { report, order, rows, ms, .. } = told(asked("cnn6", events));
+        let undisturbed = told(asked("cnn6", "")).report;
         assert!((ms[7] - undisturbed.strong[1].step_ms).abs() < 0.02 * ms[7], "{ms:?}");
         assert!(ms[8] > 2.0 * ms[7], "it is slow before anybody knows: {ms:?}");
         assert!(rows[19][0] > rows[19][1] && ms[19] < 0.7 * ms[8], "{rows:?} in {ms:?} ms");
