@@ -188,7 +188,9 @@ fn weigh(shell: &Shell, dist: &Path) -> Result<()> {
     eprintln!("{:>9} {:>9}  in all but the data", thousands(total[0]), thousands(total[1]));
     eprintln!("{:>9} {:>9}  of the article", thousands(article[0]), thousands(article[1]));
     let limits = LIMITS.into_iter().chain([ARTICLE_LIMIT]);
-    if let Some((bytes, limit)) = [first[0], total[0], article[0]].into_iter().zip(limits).find(|(bytes, limit)| bytes > limit) {
+    if let Some((bytes, limit)) =
+        [first[0], total[0], article[0]].into_iter().zip(limits).find(|(bytes, limit)| bytes > limit)
+    {
         let problem = format!("the demo needs to stay below {} bytes, but has {}", thousands(limit), thousands(bytes));
         if Toolchain::find(shell, Target::Web)?.builds_std() {
             bail!("{problem}\n  help: the largest files are above; look for what is new in them");
