@@ -303,6 +303,8 @@ class _Reader:
         if is_graph(layer):
             return self.model(layer, inputs, f"{name}.")
         is_activated = has_own_activation(kind, entry["config"])
+        if is_activated and getattr(layer, "activity_regularizer", None) is not None:
+            self.problems.append(f"{who}: `activity_regularizer` is not supported behind an activation of your own")
         if is_activated:
             entry = {**entry, "config": {**entry["config"], "activation": "linear"}}
         settings = self._settings(who, layer, entry, kind, use)

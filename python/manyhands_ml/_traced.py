@@ -321,6 +321,9 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
         is_traced = any(isinstance(tensor, KerasTensor) for tensor in keras.tree.flatten([args, kwargs]))
         if not (is_code and is_traced):
             return keras.Layer.__call__(self, *args, **kwargs)
+        # These are Keras' own call's, which is left out.
+        if self.activity_regularizer is not None or self.dtype_policy.name != "float32":
+            raise Unsupported(f"has a `{type(self).__name__}` with `activity_regularizer`, or whose `dtype` is not float32")
         return _adapted(self, *args) if getattr(self, "lora_enabled", False) else self.call(*args, **kwargs)
 
     def operator(name: str) -> Any:

@@ -375,6 +375,25 @@ def test_other_masks_of_code_are_refused_by_name(rng: np.random.Generator) -> No
         model.fit([x, np.ones((ROWS, 6), bool)], y, verbose=0)
 
 
+def test_penalties_that_would_be_lost_are_refused() -> None:
+    class Inner(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = layers.EinsumDense("ab,bc->ac", 3, activity_regularizer="l2")
+            self.parts.build((None, *ROW))
+
+        def call(self, x: Any) -> Any:
+            return self.parts(x)
+
+    own = layers.Dense(3, activation=_own_gelu, activity_regularizer="l2")
+    for layer, told in ((Inner(), "a `EinsumDense` with `activity_regularizer`"), (own, "`activity_regularizer` is not supported behind")):
+        inputs = keras.Input(ROW)
+        model = make_parallel(keras.Model(inputs, layer(inputs)), "cpu")
+        model.compile("sgd", "mse")
+        with pytest.raises(ModelError, match=told):
+            model.fit(np.ones((4, *ROW)), np.ones((4, 3)), verbose=0)
+
+
 def test_dropped_probabilities_behind_a_mask_train(rng: np.random.Generator) -> None:
     x, y = _data(SEQUENCE)
     model = make_parallel(_decoded(dropout=0.3), "cpu,cpu")
