@@ -13,7 +13,7 @@ use manyhands_text::network::{self, Output};
 use ndarray::{Array2, ArrayD};
 use serde_json::Value;
 
-use super::golden;
+use super::{golden, needed};
 
 pub const CAUSAL: [&str; 6] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gpt2"];
 /// Tokens of a row of the golden values.
@@ -138,6 +138,10 @@ fn losses(name: &str, known: &Value, output: Output, adapters: &str) -> Vec<f64>
     let loss = SparseCategoricalCrossentropy { ignore_class: Some(-100), label_smoothing: 0.0 };
     let adam = AdamW { learning_rate: 1e-2, epsilon: 1e-8, weight_decay: 0.0, outer_epsilon: true, ..AdamW::default() };
     let mut trainer = Trainer::new(model, Compile::new(adam, loss)).unwrap().adapters(adapters).unwrap();
+    if adapters.contains(',') {
+        let shares = [5.0, 2.0, 1.0].into_iter().cycle().take(adapters.split(',').count());
+        trainer = trainer.split(SplitMode::Fixed(shares.collect()));
+    }
     let history = trainer.fit(data, &Fit::new(30).batch_size(4).in_order()).unwrap();
     history.epochs.iter().map(|epoch| epoch.values.get("loss").unwrap()).collect()
 }
@@ -147,10 +151,19 @@ fn lora_trains_as_peft_trains() {
     let golden = outputs();
     for name in CAUSAL {
         let known = &golden[name]["training"];
-        let rigs: &[&str] = if name == "llama" { &["cpu", "cpu,cpu,cpu"] } else { &["cpu"] };
-        for adapters in rigs {
-            assert_losses(name, &losses(name, known, Output::Logits, adapters), &golden::numbers(&known["losses"]));
-        }
+        assert_losses(name, &losses(name, known, Output::Logits, "cpu"), &golden::numbers(&known["losses"]));
+    }
+}
+
+/// Each GPU alone, and three adapters with shares of 5, 2 and 1.
+#[test]
+fn lora_trains_on_any_adapters_as_peft_trains() {
+    let gpus = needed::gpu_indices();
+    let all: Vec<&str> = gpus.iter().map(String::as_str).chain(["cpu"; 3]).take(3).collect();
+    let known = &outputs()["llama"]["training"];
+    for adapters in gpus.iter().cloned().chain([all.join(","), "cpu,cpu,cpu".to_owned()]) {
+        let losses = losses("llama", known, Output::Logits, &adapters);
+        assert_losses(&format!("llama on {adapters}"), &losses, &golden::numbers(&known["losses"]));
     }
 }
 
