@@ -130,7 +130,7 @@ def _value(tensor: Any, given: dict[int, Any]) -> Any:
     return given[id(outside)]
 
 
-class Attended(keras.Operation):
+class Attended(keras.Operation):  # type: ignore[misc]
     """Attention of heads `[batch, time, heads, dim]`, as code within Keras computes it: `softmax(query · keyᵀ · scale) · value`."""
 
     def __init__(self, scale: float, dropout: float, is_causal: bool) -> None:
