@@ -189,7 +189,7 @@ def _of_keras() -> str:
 
 On the adapters: {_listed(name for name in LAYERS)}.
 
-Also on the adapters, as the operations that they are made of: {_listed(MADE_OF_OPERATIONS)}, models within models, and layers of
+Also on the adapters, as the operations that they are made of: {_listed(MADE_OF_OPERATIONS)}, models within models, [models of KerasHub](../../python/README.md), and layers of
 your own.
 
 In front of the first layer with weights, computed by Keras on each batch: {_listed(front)}. Some of them need TensorFlow.
