@@ -98,8 +98,7 @@ def rigs() -> dict[str, dict[str, Any]]:
     names = {re.split(r"[ (]", found.name)[0]: found.index for found in adapters()}
     order = [str(index) for index in names.values()]
     alone = {name: {"adapters": str(index)} for name, index in names.items()}
-    split = ":".join(["5", "2", "1"][: len(order)])
-    return alone | {"all": {"adapters": ",".join(order), "split": split}}
+    return alone | {"all": {"adapters": ",".join(order), "split": [5, 2, 1][: len(order)]}}
 
 
 def test_thirty_steps_have_the_losses_of_peft(file: Path, tmp_path: Path) -> None:
