@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { manyhands } from "./tests/command.js";
+import { HOST_GB_S } from "./www/article/table.js";
 
 /** The network of the article's steps, and examples of a batch. */
 export const MODEL = "cnn6";
@@ -72,8 +73,6 @@ export function lane(card, rows) {
 /** Cards of which the first becomes slower, and how many times. */
 export const PAIR = ["RTX 4070", "GTX 1060"];
 export const FACTORS = [1, 1.5, 2, 3, 4, 6, 8];
-/** The host of cards by name, as the command has it. */
-const HOST_GB_S = 20;
 
 /**
  * What the command predicts for a rig.
@@ -114,7 +113,7 @@ export function slowed(slower) {
   // The command puts the fastest first.
   const shares = now.adapters[0] === full ? now.strong[1].shares : [...now.strong[1].shares].reverse();
   const after = [lane(card, slower, shares[0]), lane(other, 1, shares[1])];
-  return { slower, old, before: before.map(rounded), shares, after: after.map(rounded), alone: [now.alone, [...now.alone].reverse()][now.adapters[0] === full ? 0 : 1].map(({ step_ms }) => rounded(step_ms)) };
+  return { slower, old, before: before.map(rounded), shares, after: after.map(rounded) };
 }
 
 /** A network that fits on no card of a kind: dense layers of so many units, and examples of its batch. */
@@ -136,7 +135,7 @@ export function staged(count) {
   const report = simulated(`batch_size = ${batch_size}\n${placement}host = { copy_gb_s = ${HOST_GB_S.toFixed(1)} }\nadapters = [\n${adapters.join("")}]\n[model]\ninput = [${units}]\nlayers = [\n${model.join("")}]\n`);
   const gb = (/** @type {number} */ bytes) => Number((bytes / 1e9).toFixed(2));
   const of_stages = report.staged ? { stages: report.staged.stages.map(({ bytes }) => gb(bytes)), ms: rounded(report.staged.step_ms) } : { stages: [], ms: null };
-  return { count, copy: gb(report.alone[0].needed_bytes), has: gb(report.alone[0].has_bytes), fits: report.alone[0].step_ms !== null, ...of_stages };
+  return { count, copy: gb(report.alone[0].needed_bytes), has: gb(report.alone[0].has_bytes), ...of_stages };
 }
 
 /** To a hundredth, of long times to a tenth. @param {number} ms */
@@ -148,7 +147,7 @@ function rounded(ms) {
 function card(name) {
   const [alone] = predicted([name]).alone;
   const lanes = Array.from({ length: BATCH / EVERY }, (_, at) => lane(name, EVERY * (at + 1)));
-  return { name, full: alone.name, gb: alone.has_bytes ? alone.has_bytes / 1e9 : null, alone: rounded(alone.step_ms), lanes };
+  return { name, full: alone.name, alone: rounded(alone.step_ms), lanes };
 }
 
 /** @param {typeof WORKS[number]} work */

@@ -1,20 +1,11 @@
 // The article: its figures come to life, each as a custom element, and training is loaded when its chapter comes near.
 
 import { startsByItself } from "../settings.js";
-import { Costs } from "./costs.js";
+import "./embed.js";
 import { Fair } from "./fair.js";
 import { Guess } from "./guess.js";
-import { Rig } from "./rig.js";
-import { Slow } from "./slow.js";
-import { Split } from "./split.js";
-import { Stages } from "./stages.js";
 
 customElements.define("mh-fair", Fair);
-customElements.define("mh-split", Split);
-customElements.define("mh-costs", Costs);
-customElements.define("mh-slow", Slow);
-customElements.define("mh-stages", Stages);
-customElements.define("mh-cards", Rig);
 customElements.define("mh-guess", Guess);
 
 /** Training loads when the reader is at the first figure, or has jumped to its own; where less data or motion is asked for, only there. */

@@ -1,11 +1,10 @@
 // Predictions that no table holds: the scheduler itself in virtual time, in a worker of the engine.
 
 import { Link, engine } from "../link.js";
+import { HOST_GB_S } from "./table.js";
 
 /** @import { AdapterSpec, Preset, Told } from "../messages.js" */
 
-/** The host of cards by name, as the command has it. */
-const HOST = { copy_gb_s: 20 };
 /** @type {Link | undefined} */
 let link;
 
@@ -20,5 +19,5 @@ export function simulated(cards, preset, batch_size) {
   link ??= new Link("simulator", engine(() => {}), () => {});
   /** @type {AdapterSpec[]} */
   const adapters = cards.map((card) => ({ card }));
-  return link.ask({ type: "simulate", rig: { batch_size, preset, host: HOST, adapters } });
+  return link.ask({ type: "simulate", rig: { batch_size, preset, host: { copy_gb_s: HOST_GB_S }, adapters } });
 }

@@ -1,7 +1,7 @@
 // What a second card costs: a step on one card and on several like it, for networks with little work and with much.
 
 import { make, say } from "../dom.js";
-import { Lanes, asked, keep, missing, ms, times, tools, whole } from "./parts.js";
+import { Lanes, asked, handle, keep, missing, ms, times, tools, whole } from "./parts.js";
 import { works } from "./table.js";
 
 /** @import { Work } from "./table.js" */
@@ -37,12 +37,10 @@ export class Costs extends HTMLElement {
   }
 
   #build() {
-    const work = make("input", { type: "range", min: "0", max: String(this.#works.length - 1), step: "1", value: String(this.#at) });
-    work.addEventListener("input", () => {
-      this.#at = Number(work.value);
+    const work = handle(this.#works.length, this.#at, (at) => {
+      this.#at = at;
       this.#show();
-    });
-    work.addEventListener("change", () => keep(this.#state()));
+    }, () => keep(this.#state()));
     this.#work = work;
     const count = make("select", { ariaLabel: "Number of cards" });
     count.append(...this.#works[0].together.map(({ count: n }) => make("option", { value: String(n), textContent: WORDS[/** @type {keyof typeof WORDS} */ (n)], selected: n === this.#count })));

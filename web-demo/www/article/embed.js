@@ -1,4 +1,4 @@
-// A figure alone, in a frame of another page.
+// The simulated figures: all that a frame of another page needs, and part of the article.
 
 import { Costs } from "./costs.js";
 import { Rig } from "./rig.js";

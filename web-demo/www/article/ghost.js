@@ -1,6 +1,7 @@
 // Real training in this browser, on two processors or more, a plug to pull, and a check that never ends: now and then one processor alone
 // computes the very step that all computed, from the same weights.
 
+import { plain } from "../check.js";
 import { colour, make, paced, say, sized } from "../dom.js";
 import { Link, engine } from "../link.js";
 import { defaults, isGpu, startsByItself } from "../settings.js";
@@ -183,9 +184,9 @@ class Ghost extends HTMLElement {
       say(this.#gap, "–");
       say(this.#most_is, "–");
     } else {
-      say(this.#gap, decimal(Math.abs((this.#alone.get(checked) ?? 0) - this.#losses[checked - 1])));
+      say(this.#gap, plain(Math.abs((this.#alone.get(checked) ?? 0) - this.#losses[checked - 1])));
       say(this.#gap_says, `gap of step ${whole(checked)}’s loss to one processor alone`);
-      say(this.#most_is, decimal(this.#most));
+      say(this.#most_is, plain(this.#most));
       say(this.#most_says, `the largest of ${whole(this.#alone.size)} checks`);
     }
     if (this.#members.length > 0) say(this.#says, this.#sentence());
@@ -263,11 +264,6 @@ function axes(context, { y, width, height, left, ratio, from }) {
   }
   context.textAlign = "left";
   context.fillText(`loss, from step ${whole(from + 1)} on`, left, height - 4 * ratio);
-}
-
-/** A small number without exponents: `0.0000002`. @param {number} value */
-function decimal(value) {
-  return value === 0 ? "0" : value.toFixed(Math.min(10, Math.max(0, Math.ceil(-Math.log10(value)))));
 }
 
 customElements.define("mh-ghost", Ghost);

@@ -2,6 +2,8 @@
 
 import { make, say } from "../dom.js";
 
+/** @import { Card } from "./table.js" */
+
 /** Milliseconds in a figure: `14.9`, `363`. @param {number} ms */
 export function ms(ms) {
   return ms.toFixed(ms < 100 ? 1 : 0);
@@ -69,6 +71,48 @@ export function button(text, act, className = "") {
   return element;
 }
 
+/**
+ * A button that copies a text, and says what came of it for a while.
+ * @param {string} label
+ * @param {() => string} text
+ * @param {string} [className]
+ */
+export function copies(label, text, className) {
+  const element = button(label, async () => {
+    say(element, await copied(text()));
+    setTimeout(() => say(element, label), 2500);
+  }, className);
+  return element;
+}
+
+/**
+ * A list of cards by name.
+ * @param {Card[]} cards
+ * @param {Card} chosen
+ * @param {{ ariaLabel: string, className?: string }} look
+ * @param {(name: string) => void} choose
+ */
+export function chooser(cards, chosen, look, choose) {
+  const select = make("select", look);
+  select.append(...cards.map(({ name, full }) => make("option", { value: name, textContent: full.replace("GeForce ", ""), selected: name === chosen.name })));
+  select.addEventListener("change", () => choose(select.value));
+  return select;
+}
+
+/**
+ * A handle over some places, from 0.
+ * @param {number} count
+ * @param {number} at
+ * @param {(at: number) => void} move While it moves.
+ * @param {() => void} placed Once it stays.
+ */
+export function handle(count, at, move, placed) {
+  const element = make("input", { type: "range", min: "0", max: String(count - 1), step: "1", value: String(at) });
+  element.addEventListener("input", () => move(Number(element.value)));
+  element.addEventListener("change", placed);
+  return element;
+}
+
 /** Whether this document is a figure of its own, in a frame of another page. */
 export function isEmbedded() {
   return document.body.classList.contains("embedded");
@@ -110,20 +154,17 @@ export function tools(figure, title, height, state) {
     row.append(home);
     return row;
   }
-  const copy = button("Copy embed", async () => {
+  row.append(copies("Copy embed", () => {
     const page = new URL(`embed/${figure}.html`, document.baseURI);
     page.search = new URLSearchParams(state()).toString().replaceAll("%2C", ",");
     page.hash = "";
-    const code = `<iframe src="${page.href.replaceAll("&", "&amp;")}" title="${title}" width="100%" height="${height}" style="border:0" loading="lazy"></iframe>`;
-    say(copy, await copied(code));
-    setTimeout(() => say(copy, "Copy embed"), 2500);
-  }, "quiet");
-  row.append(copy);
+    return `<iframe src="${page.href.replaceAll("&", "&amp;")}" title="${title}" width="100%" height="${height}" style="border:0" loading="lazy"></iframe>`;
+  }, "quiet"));
   return row;
 }
 
 /** Copies a text; gives what to say of it. @param {string} text */
-export async function copied(text) {
+async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
     return "Copied";

@@ -1,8 +1,8 @@
 // Your own cards by name: the answer as a sentence, and the commands that repeat it for other networks.
 
 import { make, say } from "../dom.js";
-import { Lanes, asked, button, copied, keep, missing, ms, times, tools } from "./parts.js";
-import { Table, cards, slug } from "./table.js";
+import { Lanes, asked, button, chooser, copies, keep, missing, ms, times, tools } from "./parts.js";
+import { HOST_GB_S, Table, cards, slug } from "./table.js";
 
 /** @import { Told } from "../messages.js" */
 /** @import { Card } from "./table.js" */
@@ -48,10 +48,9 @@ export class Rig extends HTMLElement {
     this.#mine = given.length > 1 ? given : usual;
     this.#network = NETWORKS.find(({ preset }) => preset === asked().get("net")) ?? NETWORKS[0];
     const pre = (/** @type {HTMLElement} */ code, /** @type {string} */ label) => make("pre", { tabIndex: 0, ariaLabel: label, role: "group" }, code);
-    const link = button("Copy link", async () => {
+    const link = copies("Copy link", () => {
       keep(this.#state());
-      say(link, await copied(location.href));
-      setTimeout(() => say(link, "Copy link"), 2500);
+      return location.href;
     });
     const more = make("details", {}, make("summary", { textContent: "For another network, or other numbers" }),
       make("p", { textContent: "The command predicts any network, and any number of cards:" }), pre(this.#command, "Command"),
@@ -81,13 +80,10 @@ export class Rig extends HTMLElement {
 
   /** @param {number} at */
   #chooser(at) {
-    const select = make("select", { ariaLabel: `Card ${at + 1}` });
-    select.append(...this.#table.cards.map(({ name, full }) => make("option", { value: name, textContent: full.replace("GeForce ", ""), selected: name === this.#mine[at].name })));
-    select.addEventListener("change", () => {
-      this.#mine[at] = this.#table.card(select.value) ?? this.#mine[at];
+    return chooser(this.#table.cards, this.#mine[at], { ariaLabel: `Card ${at + 1}` }, (name) => {
+      this.#mine[at] = this.#table.card(name) ?? this.#mine[at];
       this.#changed();
     });
-    return select;
   }
 
   /** @returns {Record<string, string>} */
@@ -104,7 +100,7 @@ export class Rig extends HTMLElement {
     const question = (this.#asked += 1);
     const [names, { preset, batch }] = [this.#mine.map(({ name }) => name), this.#network];
     say(this.#command, `manyhands simulate --cards "${names.join(", ")}" --model ${preset} --batch-size ${batch}`);
-    say(this.#file, `batch_size = ${batch}\npreset = "${preset}"\nhost = { copy_gb_s = 20.0 }\nadapters = [\n${names.map((name) => `    { card = "${name}" },\n`).join("")}]\n`);
+    say(this.#file, `batch_size = ${batch}\npreset = "${preset}"\nhost = { copy_gb_s = ${HOST_GB_S.toFixed(1)} }\nadapters = [\n${names.map((name) => `    { card = "${name}" },\n`).join("")}]\n`);
     if (preset === this.#table.model && batch === this.#table.batch && names.length === 2) return this.#show(this.#recorded());
     say(this.#answer, "Simulating…");
     try {

@@ -1,7 +1,7 @@
 // A card that gets slower in the middle of training: the step before the split follows, and after.
 
 import { make, say } from "../dom.js";
-import { Lanes, asked, button, keep, missing, ms, times, tools } from "./parts.js";
+import { Lanes, asked, button, handle, keep, missing, ms, times, tools } from "./parts.js";
 import { slowed } from "./table.js";
 
 /** @import { Slowed } from "./table.js" */
@@ -32,13 +32,11 @@ export class Slow extends HTMLElement {
     const at = (/** @type {string | null} */ factor) => this.#steps.findIndex(({ slower }) => String(slower) === factor);
     this.#at = [at(asked().get("slower")), at(HOT)].find((found) => found >= 0) ?? 0;
     this.#has_followed = this.#at === 0;
-    this.#factor = make("input", { type: "range", min: "0", max: String(this.#steps.length - 1), step: "1", value: String(this.#at) });
-    this.#factor.addEventListener("input", () => {
-      this.#at = Number(this.#factor.value);
-      this.#has_followed = this.#at === 0;
+    this.#factor = handle(this.#steps.length, this.#at, (place) => {
+      this.#at = place;
+      this.#has_followed = place === 0;
       this.#show();
-    });
-    this.#factor.addEventListener("change", () => keep(this.#state()));
+    }, () => keep(this.#state()));
     this.#result.setAttribute("role", "status");
     this.replaceChildren(make("label", { className: "handle" }, `The ${this.#cards[0]} gets hot and runs `, this.#factor, this.#is), this.#lanes.element, this.#result,
       make("div", { className: "actions" }, this.#follow), tools("slow", "When a card gets slower", 480, () => this.#state()));

@@ -1,7 +1,7 @@
 // Cut the batch: two cards by name, a border that is dragged, and the step, which is as long as the longer lane.
 
 import { make, say } from "../dom.js";
-import { Lanes, asked, button, glide, keep, missing, ms, times, tools } from "./parts.js";
+import { Lanes, asked, button, chooser, glide, keep, missing, ms, times, tools } from "./parts.js";
 import { NO_CARD, Table, cards, slug } from "./table.js";
 
 /** @import { Card } from "./table.js" */
@@ -68,17 +68,15 @@ export class Split extends HTMLElement {
 
   /** @param {number} at */
   #chooser(at) {
-    const select = make("select", { ariaLabel: at === 0 ? "First card" : "Second card", className: LETTERS[at].toLowerCase() });
-    select.append(...this.#table.cards.map(({ name, full }) => make("option", { value: name, textContent: full.replace("GeForce ", ""), selected: name === this.#pair[at].name })));
-    select.addEventListener("change", () => {
+    const look = { ariaLabel: at === 0 ? "First card" : "Second card", className: LETTERS[at].toLowerCase() };
+    return chooser(this.#table.cards, this.#pair[at], look, (name) => {
       this.#playing.abort();
-      this.#pair[at] = this.#table.card(select.value) ?? this.#pair[at];
+      this.#pair[at] = this.#table.card(name) ?? this.#pair[at];
       this.#shortest = Infinity;
       say(this.#story, "");
       this.#show();
       keep(this.#state());
     });
-    return select;
   }
 
   /** @returns {Record<string, string>} */

@@ -1,7 +1,7 @@
 // A network that fits on no card: its memory as copies, and as stages, each with some of the layers.
 
 import { make, say } from "../dom.js";
-import { asked, keep, missing, tools } from "./parts.js";
+import { asked, handle, keep, missing, tools } from "./parts.js";
 import { memory } from "./table.js";
 
 /** @import { Memory } from "./table.js" */
@@ -28,12 +28,10 @@ export class Stages extends HTMLElement {
     }
     const count = Number(asked().get("stages"));
     this.#at = Math.max(0, this.#steps.findIndex((step) => step.count === count));
-    this.#handle = make("input", { type: "range", min: "0", max: String(this.#steps.length - 1), step: "1", value: String(this.#at) });
-    this.#handle.addEventListener("input", () => {
-      this.#at = Number(this.#handle.value);
+    this.#handle = handle(this.#steps.length, this.#at, (at) => {
+      this.#at = at;
       this.#show();
-    });
-    this.#handle.addEventListener("change", () => keep(this.#state()));
+    }, () => keep(this.#state()));
     this.replaceChildren(make("label", { className: "handle" }, "Number of cards ", this.#handle, this.#is), this.#cards, this.#result,
       tools("stages", "When it does not fit on one card", 480, () => this.#state()));
     this.classList.add("alive");

@@ -1,16 +1,19 @@
 // Steps of two cards by name, from what `manyhands simulate` predicted of each: `record.js` writes the tables.
 
 /**
- * A card: its name in lists and in full, memory, milliseconds of a step alone, and those of its lane by examples.
- * @typedef {{ name: string, full: string, gb: number | null, alone: number, lanes: number[] }} Card
+ * A card: its name in lists and in full, milliseconds of a step alone, and those of its lane by examples.
+ * @typedef {{ name: string, full: string, alone: number, lanes: number[] }} Card
  * @typedef {{ model: string, batch: number, every: number, cards: Card[] }} Recorded
  * @typedef {{ model: string, batch_size: number, words: string, alone: number, together: { count: number, ms: number, part_ms: number }[] }} Work
- * @typedef {{ slower: number, old: number[], before: number[], shares: number[], after: number[], alone: number[] }} Slowed
- * @typedef {{ count: number, copy: number, has: number, fits: boolean, stages: number[], ms: number | null }} Memory
+ * @typedef {{ slower: number, old: number[], before: number[], shares: number[], after: number[] }} Slowed
+ * @typedef {{ count: number, copy: number, has: number, stages: number[], ms: number | null }} Memory
  */
 
+/** Bandwidth of the host beside cards by name, as the command has it, in 10⁹ bytes a second. */
+export const HOST_GB_S = 20;
+
 /** Before tables are there. @type {Card} */
-export const NO_CARD = { name: "", full: "", gb: null, alone: 0, lanes: [] };
+export const NO_CARD = { name: "", full: "", alone: 0, lanes: [] };
 
 /** @type {Map<string, Promise<any>>} */
 const loaded = new Map();
