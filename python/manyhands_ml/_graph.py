@@ -15,7 +15,7 @@ from keras.src.models.functional import Functional
 from keras.src.ops.function import make_node_key
 
 from ._front import Front, whole
-from ._layers import ATTENTIONS, FROZEN_BY_LORA, MASKS, RECURRENT, STATISTICS, Settings, convert, has_own_activation, is_of_keras_hub, row_of
+from ._layers import ATTENTIONS, FROZEN_BY_LORA, MASKS, RECURRENT, ROWS, STATISTICS, Settings, convert, has_own_activation, is_of_keras_hub
 from ._masks import outside_of
 from ._masks import read as read_mask
 from ._nodes import Graph, Node, Unsupported
@@ -265,7 +265,7 @@ class _Reader:
     def _layer(self, layer: Any, entry: Settings, inputs: list[str], prefix: str, use: _Use) -> list[str]:
         """Adds a use of a layer; gives its outputs."""
         kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
-        row = row_of(kind)
+        row = ROWS.get(kind)
         has_own_mask = kind == "MultiHeadAttention" and use.kwargs.get("attention_mask") is not None
         if _is_code(layer) or (row is None and not is_graph(layer)) or _resets_before(layer) or has_own_mask:
             return self._code(layer, inputs, name, use)
@@ -376,7 +376,7 @@ class _Reader:
 
     def _without_mask(self, layer: Any, calls: list[Any], outputs: list[str]) -> list[str]:
         """Outputs without a mask, where Keras drops it and the engine's layer would pass it on."""
-        if is_graph(layer) or _is_code(layer) or row_of(type(layer).__name__) is None:
+        if is_graph(layer) or _is_code(layer) or type(layer).__name__ not in ROWS:
             return outputs
         is_dropped = not layer.supports_masking
         if not (is_dropped and _has_mask(calls)):

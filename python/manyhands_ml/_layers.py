@@ -377,6 +377,9 @@ OF_KERAS_HUB: dict[str, Row] = {
     "ReversibleEmbedding": LAYERS["ReversibleEmbedding"],
 }
 
+#: All of them.
+ROWS: dict[str, Row] = OF_KERAS_HUB | LAYERS
+
 #: Layers that do with the mask of a sequence what they do in Keras, of those that Keras passes it through or that take it.
 MASKS = frozenset(
     _words(
@@ -413,14 +416,9 @@ def is_of_keras_hub(layer: Any) -> bool:
     return type(layer).__module__.startswith("keras_hub.") and type(layer).__name__ in OF_KERAS_HUB
 
 
-def row_of(kind: str) -> Row | None:
-    """The row of a layer by its class; `None` if the engine has none."""
-    return LAYERS.get(kind) or OF_KERAS_HUB.get(kind)
-
-
 def convert(kind: str, config: Settings, shape: list[Any]) -> tuple[Settings, list[str]]:
     """Type and settings of a layer, and what is wrong with it."""
-    row = LAYERS.get(kind) or OF_KERAS_HUB[kind]
+    row = ROWS[kind]
     problems = [text for key, value in config.items() if (text := _refusal(row, key, value))]
     settings = {"type": row.type, **{key: config[key] for key in row.take if config.get(key) is not None}}
     settings.update({key: _penalty(value) for key, value in config.items() if _is_regularizer(key) and _penalty(value)})

@@ -11,6 +11,7 @@ from keras.src.backend import KerasTensor
 
 from ._nodes import Unsupported
 
+_OTHER = "has a mask of another kind than keys that count and a causal one"
 #: Rows for which a mask is computed, beside one in which all keys count.
 _ROWS = 7
 
@@ -62,7 +63,7 @@ def read(mask: Any, queries: int, keys: int) -> Mask:
     rows = np.concatenate([np.ones((1, keys), rows.dtype), rows]).astype(source.dtype)
     pairs = _pairs(_value(mask, {id(source): rows}), queries, keys)
     if not np.array_equal(pairs, pairs[:1] & (rows >= 0.5)[:, None, :]):
-        raise Unsupported("has a mask of another kind than keys that count and a causal one")
+        raise Unsupported(_OTHER)
     return Mask(source, _is_causal(pairs[0]))
 
 
@@ -71,7 +72,7 @@ def _is_causal(pairs: Any) -> bool:
     if pairs.all():
         return False
     if not np.array_equal(pairs, np.tri(*pairs.shape, dtype=bool)):
-        raise Unsupported("has a mask of another kind than keys that count and a causal one")
+        raise Unsupported(_OTHER)
     return True
 
 
