@@ -87,6 +87,11 @@ impl AttentionHeads {
         }
     }
 
+    /// The layer's input with a number for each key.
+    fn of_keys(&self) -> Option<usize> {
+        self.key_mask.or(self.documents)
+    }
+
     fn dispatch(
         &self,
         rec: &mut Recorder<'_>,
@@ -115,7 +120,7 @@ impl AttentionHeads {
         rec.keep("log_sums", lse);
         // What is not read may be any buffer that is not written.
         let mask = |rec: &Recorder<'_>, mask: Option<usize>| mask.map_or(q, |mask| rec.input(mask));
-        let inputs = [q, k, v, mask(rec, self.key_mask.or(self.documents)), mask(rec, self.query_mask)];
+        let inputs = [q, k, v, mask(rec, self.of_keys()), mask(rec, self.query_mask)];
         let grid = self.params(rec).forward_grid();
         self.dispatch(rec, &kernel::FORWARD, &inputs, (&[y, lse], grid));
     }
@@ -127,7 +132,7 @@ impl AttentionHeads {
         let statistics = rec.scratch("statistics", Length::per_row(2 * self.queries * self.heads));
         let grid = Grid::Elements(length_word(lse.len));
         self.dispatch(rec, &kernel::BACKWARD_SUMS, &[y, dy, lse], (&[statistics], grid));
-        let mask = self.key_mask.or(self.documents).map_or(q, |mask| rec.input(mask));
+        let mask = self.of_keys().map_or(q, |mask| rec.input(mask));
         let inputs = [q, k, v, mask, dy, statistics];
         let grid = self.params(rec).backward_queries_grid();
         self.dispatch(rec, &kernel::BACKWARD_QUERIES, &inputs, (&[d_q], grid));

@@ -91,33 +91,20 @@ impl DotProductAttention {
             _ => None,
         };
         heads.ok_or_else(|| {
-            if self.documents {
-                return self.without_documents(inputs);
-            }
+            let (keys, mask, help) = if self.documents {
+                ("time", "numbers of documents [batch, time]", "leave `documents` out where each row is one text")
+            } else {
+                let help = "`Reshape` makes heads of features; `key_heads` divides `heads`";
+                ("keys", "perhaps a mask [batch, keys]", help)
+            };
             let shapes: Vec<String> = inputs.iter().map(Shape::to_string).collect();
-            Problem::new(
-                format!(
-                    "needs a query [batch, time, heads, dim], a key [batch, keys, key_heads, dim], a value [batch, keys, \
-                     key_heads, value_dim], and perhaps a mask [batch, keys], but got {}",
-                    shapes.join(" and ")
-                ),
-                "`Reshape` makes heads of features; `key_heads` divides `heads`",
-            )
-        })
-    }
-}
-
-impl DotProductAttention {
-    fn without_documents(&self, inputs: &[Shape]) -> Problem {
-        let shapes: Vec<String> = inputs.iter().map(Shape::to_string).collect();
-        Problem::new(
-            format!(
-                "needs a query [batch, time, heads, dim], a key [batch, time, key_heads, dim], a value [batch, time, key_heads, \
-                 value_dim], and numbers of documents [batch, time], but got {}",
+            let problem = format!(
+                "needs a query [batch, time, heads, dim], a key [batch, {keys}, key_heads, dim], a value [batch, {keys}, key_heads, \
+                 value_dim], and {mask}, but got {}",
                 shapes.join(" and ")
-            ),
-            "leave `documents` out where each row is one text",
-        )
+            );
+            Problem::new(problem, help)
+        })
     }
 }
 

@@ -258,8 +258,7 @@ impl CollectedRows {
     /// Of two classes, the probability of the second for a row, and whether it is the row's own.
     fn score(&self, values: &[f32], truth: &[f32]) -> Option<(f32, bool)> {
         match (self, values, truth) {
-            (Self::Classes { .. }, [_, _], [truth]) => Some((softmax(values)[1], label(*truth) == 1)),
-            (Self::Classes { .. }, [_, _], truth) => Some((softmax(values)[1], largest(truth) == 1)),
+            (Self::Classes { .. }, [_, _], _) => Some((softmax(values)[1], class_of(truth) == 1)),
             (Self::Binary { .. }, [value], [truth, ..]) => Some((1.0 / (1.0 + (-value).exp()), *truth > 0.5)),
             _ => None,
         }
@@ -301,7 +300,7 @@ impl Judge {
             self.scores.extend(self.kind.score(values, truth));
             match &mut self.kind {
                 CollectedRows::Classes { counts, mistakes } => {
-                    let truth = if truth_width == 1 { label(truth[0]) } else { largest(truth) };
+                    let truth = class_of(truth);
                     let predicted = largest(values);
                     *counts.entry((truth, predicted)).or_default() += 1;
                     if truth != predicted {
@@ -374,6 +373,11 @@ impl Judge {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "labels were checked before training")]
 fn label(value: f32) -> usize {
     value as usize
+}
+
+/// The class of a row: its label, or the largest of a number for each.
+fn class_of(truth: &[f32]) -> usize {
+    if let [one] = truth { label(*one) } else { largest(truth) }
 }
 
 /// Keeps a mistake if it is among the most confident ones.

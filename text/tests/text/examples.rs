@@ -62,7 +62,7 @@ fn each_token_of_a_plain_text_but_the_first_is_learned_once() {
     assert_eq!((examples.length, examples.train.learned), (16, ids.len() - 1));
 }
 
-/// By hand: texts of 9, 7, 5 and 3 tokens have room in two rows of 16.
+/// By hand: the longest of four texts fills a row with the shortest, and the other two have room in the next.
 #[test]
 fn short_texts_share_rows() {
     let tokenizer = tokenizer();
