@@ -17,4 +17,5 @@ mod needed;
 mod contract;
 mod drivers;
 mod list;
+mod profile;
 mod tuning;

@@ -1,6 +1,7 @@
 //! A device with its queue: opening, error scopes, and waits that always end.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use super::super::{Fault, Info, Kind, list};
 use super::checks::Checks;
 use super::enumerate;
 use super::patience::Patience;
+use super::profile::Profile;
 use crate::kernels::Tile;
 use crate::runtime::Runtime;
 
@@ -105,6 +107,7 @@ pub(super) struct Gpu {
     pub(super) checks: Checks,
     /// Number of a submission to leave out.
     left_out: Option<u64>,
+    pub(super) profile: Option<Profile>,
     silence: Duration,
     runtime: Arc<dyn Runtime>,
     submitted: Mutex<Submitted>,
@@ -115,11 +118,12 @@ pub(super) struct Gpu {
 
 impl Gpu {
     /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except 16-bit floats, which a tile uses,
-    /// and pipelines that can be kept. It leaves out a submission of that number.
+    /// and pipelines that can be kept. It leaves out a submission of that number, and writes
+    /// the times of its kernels to a folder.
     pub(super) async fn open(
         info: &Info,
         checks: Checks,
-        (patience, left_out): (Patience, Option<u64>),
+        (patience, left_out, profile): (Patience, Option<u64>, Option<&Path>),
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self, Fault> {
         let adapter =
@@ -133,6 +137,9 @@ impl Gpu {
         let mut features = wgpu::Features::empty();
         features.set(wgpu::Features::SHADER_F16, has_halves);
         features |= adapter.features() & wgpu::Features::PIPELINE_CACHE;
+        if profile.is_some() {
+            features |= adapter.features() & Profile::FEATURE;
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("manyhands"),
             required_features: features,
@@ -144,6 +151,7 @@ impl Gpu {
         let opened = adapter.request_device(&descriptor).await;
         let (device, queue) = opened.map_err(|error| Fault::Lost(format!("the adapter gives no device: {error}")))?;
         DEVICES.fetch_add(1, Ordering::Relaxed);
+        let profile = profile.and_then(|folder| Profile::new(info, &device, &queue, folder));
         let reports = collect_reports(&device);
         let (tile, silence) = match info.kind {
             Kind::Software => (Tile::Registers, SILENCE_SOFTWARE),
@@ -160,6 +168,7 @@ impl Gpu {
             patience,
             checks,
             left_out,
+            profile,
             silence,
             runtime,
             submitted: Mutex::default(),

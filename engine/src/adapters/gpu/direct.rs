@@ -51,7 +51,7 @@ impl Direct {
     /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the adapter gives no device.
     pub async fn open(info: &Info, checks: Checks, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let name = format!("adapter {} `{}`", info.index, info.name);
-        let gpu = Gpu::open(info, checks, (Patience::of(info.kind, None), None), runtime.clone())
+        let gpu = Gpu::open(info, checks, (Patience::of(info.kind, None), None, None), runtime.clone())
             .await
             .map_err(|fault| error(&name, &fault))?;
         Ok(Self { name, gpu, pipelines: Pipelines::default(), runtime, fold_at: MOST_WORKGROUPS })

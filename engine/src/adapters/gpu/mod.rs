@@ -5,10 +5,10 @@
 //! when the device is lost.
 
 // Files: `device.rs`: the device and its thread; `options.rs`, `checks.rs`: its choices; `program.rs`, `prepared.rs`, `grid.rs`: a loaded
-// plan; `pipelines.rs`, `bindings.rs`: compiled shaders; `verdicts/`: whether they compute right; `patience.rs`, `parts.rs`: long
-// dispatches in parts; `staging.rs`: rings for transfers; `direct.rs`: one kernel at a time, for tests and measurements; `run.rs`, `run/`:
-// runs, several in flight; `enumerate/`: the adapters of a system or a browser; `tuning/`: the tile of each product; `cache/`: files about
-// adapters.
+// plan; `pipelines.rs`, `bindings.rs`: compiled shaders; `verdicts/`: whether they compute right; `profile.rs`: the time of each;
+// `patience.rs`, `parts.rs`: long dispatches in parts; `staging.rs`: rings for transfers; `direct.rs`: one kernel at a time, for tests and
+// measurements; `run.rs`, `run/`: runs, several in flight; `enumerate/`: the adapters of a system or a browser; `tuning/`: the tile of
+// each product; `cache/`: files about adapters.
 
 mod bindings;
 mod cache;
@@ -22,6 +22,7 @@ mod parts;
 mod patience;
 mod pipelines;
 mod prepared;
+mod profile;
 mod program;
 mod run;
 mod staging;
@@ -47,6 +48,7 @@ pub use enumerate::{Missing, missing, requested_as};
 pub use options::Options;
 use patience::Patience;
 use pipelines::Pipelines;
+pub use profile::PROFILE_VARIABLE;
 use run::{Execution, LoadedPlan, ahead};
 use tuning::Tuner;
 pub use tuning::{TUNING_VARIABLE, Tuning, tiles_tried};
@@ -202,7 +204,8 @@ impl Device for GpuDevice {
 impl GpuDevice {
     async fn open(info: &Info, options: &Options, clock: Arc<dyn Runtime>) -> Result<Self, Fault> {
         let patience = Patience::of(info.kind, options.dispatch_ms);
-        let gpu = Gpu::open(info, Checks::from_environment(), (patience, options.left_out), clock).await?;
+        let special = (patience, options.left_out, options.profile.as_deref());
+        let gpu = Gpu::open(info, Checks::from_environment(), special, clock).await?;
         let pipelines = Pipelines::open(info, &gpu, &options.cache);
         let tuner = Tuner::open(info, &gpu, &options.tuning);
         Ok(Self { gpu, pipelines, tuner, loaded: None })

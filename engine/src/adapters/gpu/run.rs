@@ -260,7 +260,10 @@ impl<'a> Execution<'a> {
         if range.is_empty() {
             return;
         }
-        let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        // With a profile each dispatch is a pass of its own.
+        let descriptor = wgpu::ComputePassDescriptor::default();
+        let mut pass =
+            self.gpu.profile.is_none().then(|| self.encoder.begin_compute_pass(&descriptor).forget_lifetime());
         for idx in range {
             if run.skips(&commands[idx]) {
                 continue;
@@ -269,7 +272,17 @@ impl<'a> Execution<'a> {
                 let choice = self.trials.choice(idx).unwrap_or_else(|| prepared.choice(run.scalars.rows));
                 let cut = Cut::of(choice.tile, dispatch.grid);
                 let groups = workgroups(dispatch.grid, dispatch.kernel, cut, &run.scalars, MOST_WORKGROUPS);
-                launch(&mut pass, prepared, choice, self.program.first_item.as_ref(), groups);
+                let launched = |pass: &mut wgpu::ComputePass<'_>| {
+                    launch(pass, prepared, choice, self.program.first_item.as_ref(), groups);
+                };
+                match (&mut pass, &self.gpu.profile) {
+                    (Some(pass), _) => launched(pass),
+                    (None, Some(profile)) => {
+                        let work = (run.pass, dispatch, &run.scalars);
+                        profile.time(&mut self.encoder, work, (choice.tile, groups), launched);
+                    }
+                    (None, None) => {}
+                }
             }
         }
         drop(pass);
@@ -352,8 +365,14 @@ impl<'a> Execution<'a> {
         if std::mem::take(&mut self.dispatches) == Dispatches::Counted {
             self.program.completion.submitted();
         }
-        let encoder = std::mem::replace(&mut self.encoder, self.gpu.encoder());
+        let mut encoder = std::mem::replace(&mut self.encoder, self.gpu.encoder());
+        if let Some(profile) = &self.gpu.profile {
+            profile.resolve(&mut encoder);
+        }
         let submission = self.gpu.submit(encoder);
+        if let Some(profile) = &self.gpu.profile {
+            profile.submitted();
+        }
         self.is_encoded = false;
         self.program.readbacks.submitted(submission);
         submission
