@@ -48,7 +48,12 @@ impl Site {
     /// If neither fits the memory that the adapters may take, or the model can't be planned.
     pub fn choose(&self, active: &[bool]) -> Result<ChosenPlacement> {
         let (copies, lacking) = self.copies(active)?;
-        let pieces = if self.micro_batches > 1 { vec![self.micro_batches] } else { PIECES.to_vec() };
+        let pieces = match (self.micro_batches, self.batch_size) {
+            (2.., _) => vec![self.micro_batches],
+            // A batch of one row has one piece: the stages compute one after the other.
+            (_, ..2) => vec![1],
+            _ => PIECES.to_vec(),
+        };
         let is_coupled = self.is_coupled()?;
         let mut staged = if is_coupled { None } else { self.fastest(active, &pieces)? };
         if staged.is_none() && copies.is_none() && self.micro_batches < 2 && !is_coupled {
@@ -343,7 +348,7 @@ impl Site {
         reason = "a number of bytes for a message"
     )]
     fn nothing_fits(&self, active: &[bool]) -> Result<Error> {
-        let pieces = self.micro_batches.max(2);
+        let pieces = self.micro_batches.max(self.batch_size.min(2));
         let rows = if self.micro_batches > 1 { self.rows_of(pieces) } else { 1 };
         let adapters: Vec<usize> = (0..self.adapters.len()).filter(|idx| active[*idx]).collect();
         let excess = |range: &Range<usize>, team: &[usize]| {

@@ -214,6 +214,18 @@ fn copies_go_where_they_fit() {
     assert_eq!(chosen.stages[0].adapters, ["x"], "{chosen}");
 }
 
+/// One row is one piece: the stages compute one after the other, and each holds its own weights alone.
+#[test]
+fn a_batch_of_one_row_is_divided_where_no_copy_fits() {
+    let half = || AdapterSpec { memory_gb: Some(0.025), ..adapter("half", 0.01, 10.0) };
+    let chosen = choose(&rig(1, None, vec![half(), half()]), &model()).unwrap();
+    assert!(chosen.is_staged(), "{chosen}");
+    assert_eq!(chosen.micro_batches, 1, "{chosen}");
+    for stage in &chosen.stages {
+        assert!(stage.bytes.iter().all(|bytes| *bytes <= 25_000_000), "{chosen}");
+    }
+}
+
 #[test]
 fn what_fits_nowhere_is_told_with_the_missing_bytes() {
     let tiny = || AdapterSpec { memory_gb: Some(0.002), ..adapter("tiny", 0.01, 10.0) };
