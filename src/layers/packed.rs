@@ -6,13 +6,14 @@ use crate::kernels::{packed as kernel, whole};
 use crate::packed::{BLOCK, BlockAxis, Packing};
 use crate::plan::{Grid, Recorder, View, Word};
 
-/// Floats that are unpacked at once, unless 128 rows or columns have more: 8 MiB. A plan has memory for the most that one product reads.
-const MOST_UNPACKED: usize = 1 << 21;
+/// Rows or columns that are unpacked at once: enough to keep a GPU busy, and few beside the whole model, whatever its width. A plan has
+/// memory for the most that one product reads.
+const MOST: usize = 2048;
+/// Floats that are unpacked at once, unless 128 rows or columns have more: 64 MiB.
+const MOST_UNPACKED: usize = 1 << 24;
 /// Parts begin at a multiple of so many rows or columns, and have no fewer: at a whole block, and where a view of a bias may begin. The
 /// CPU's library for products cuts sums otherwise where a result has at most 64 rows and columns.
 const STEP: usize = 128;
-/// Rows or columns of a part at most: terms of a sum that any driver adds to its end.
-const MOST_TERMS: usize = 1 << 15;
 
 /// A matrix `[rows, columns]` of weights for products.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,7 @@ impl Weights {
     /// The parts of an axis over which sums go: the same ones for floats, so that packed weights give the same bits.
     pub(super) fn summed_parts(&self, axis: usize) -> Vec<Range<usize>> {
         let (len, across) = (self.shape[axis], self.shape[1 - axis].max(1));
-        let most = (MOST_UNPACKED / across / STEP * STEP).clamp(STEP, MOST_TERMS);
+        let most = (MOST_UNPACKED / across / STEP * STEP).clamp(STEP, MOST);
         let count = len.div_ceil(most).max(1);
         let even = len.div_ceil(count).next_multiple_of(STEP).max(STEP);
         // The last takes up what is left.
@@ -100,8 +101,8 @@ mod tests {
         assert_eq!(parts([576, 1536], 1, true), vec![0..1536; 1]);
         assert_eq!(parts([49_152, 576], 0, false), vec![0..49_152; 1]);
         let words = parts([49_152, 576], 0, true);
-        assert_eq!((words.len(), words[0].clone(), words.last().unwrap().end), (14, 0..3584, 49_152));
-        assert_eq!(parts([49_152, 576], 1, true), [0..128, 128..256, 256..384, 384..576]);
+        assert_eq!((words.len(), words[0].clone(), words.last().unwrap().end), (24, 0..2048, 49_152));
+        assert_eq!(parts([49_152, 576], 1, true), [0..256, 256..576]);
         assert_eq!(parts([257, 1 << 20], 0, true), [0..128, 128..257]);
     }
 }
