@@ -379,6 +379,12 @@ fn write_csv(out: impl Write, rows: &RowLabels, columns: &[Columns<'_>]) -> io::
     out.flush()
 }
 
+/// The shortest digits that read back as the same number, with an exponent where Python writes one.
+fn as_number(value: &f32) -> String {
+    let is_short = *value == 0.0 || (1e-4..1e16).contains(&value.abs());
+    if is_short { value.to_string() } else { format!("{value:e}") }
+}
+
 /// Signs that make a spreadsheet compute a field, wide ones in Japanese and Chinese settings, too.
 /// Source: OWASP, "CSV Injection".
 const FORMULA: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
@@ -489,13 +495,29 @@ impl Columns<'_> {
             Head::Sigmoid => values.iter().map(|value| 1.0 / (1.0 + (-value).exp())).collect(),
             Head::Values => values.to_vec(),
         };
-        class.into_iter().chain(shown.iter().map(f32::to_string)).collect()
+        class.into_iter().chain(shown.iter().map(as_number)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_and_large_numbers_have_exponents() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (-0.25, "-0.25"),
+            (1e-4, "0.0001"),
+            (6.371_483_6e-12, "6.3714836e-12"),
+            (-2e20, "-2e20"),
+            (f32::MIN_POSITIVE, "1.1754944e-38"),
+        ] {
+            let shown = as_number(&value);
+            assert_eq!(shown, expected);
+            assert_eq!(shown.parse::<f32>().unwrap().to_bits(), value.to_bits());
+        }
+    }
 
     #[test]
     fn formulas_are_written_as_text() {

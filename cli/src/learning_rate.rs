@@ -1,6 +1,6 @@
 //! `train --find-learning-rate`: the loss while the rate rises step by step.
 //!
-//! Source: Smith 2015, arXiv:1506.01186, section 3.3.
+//! Sources: Smith 2015, arXiv:1506.01186, section 3.3; the rate that is suggested: `valley` of fastai's `lr_find`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,8 @@ const RATES: (f64, f64) = (1e-6, 3.0);
 const KEPT: f64 = 0.9;
 /// The test ends where the smoothed loss is so many times the lowest.
 const DIVERGED: f64 = 4.0;
-/// Part of the rate with the lowest loss that is a good start.
-const PART: f64 = 0.1;
+/// Points at the start and at the end that say nothing: the loss has not moved yet, or diverges.
+const UNSETTLED: (usize, usize) = (10, 5);
 
 /// The rate of a step of the test, counted from 0.
 #[allow(clippy::cast_precision_loss, reason = "few steps")]
@@ -54,11 +54,19 @@ impl RangeTest {
         self.points.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// A rate to start with: a tenth of that with the lowest loss.
+    /// A rate to start with: in the middle of the longest fall of the loss, much as fastai's `lr_find` suggests it.
+    ///
+    /// The lowest loss is no guide: it comes behind the rates that brought it about, and on a flat curve by chance.
     pub fn suggestion(&self) -> Result<f64> {
         let is_first = |rate: f64| self.points.first().is_some_and(|first| first.0 >= rate);
         match self.lowest() {
-            Some((rate, _)) if !is_first(rate) => Ok(PART * rate),
+            Some((rate, _)) if !is_first(rate) => {
+                let (first, last) = UNSETTLED;
+                let settled = self.points.len().saturating_sub(last);
+                let points = self.points.get(first..settled).filter(|points| !points.is_empty());
+                let points = points.unwrap_or(&self.points);
+                Ok(points[valley(points)].0)
+            }
             _ => Err(Error::setting(
                 "the search for a learning rate",
                 "needs a loss that falls, but it rises from the first step on",
@@ -80,6 +88,21 @@ impl RangeTest {
         }
         table
     }
+}
+
+/// The middle point of the longest fall: of the longest sequence of points, each with a lower loss than the one before.
+fn valley(points: &[(f64, f64)]) -> usize {
+    // Length of the longest fall to each point, and the point before it.
+    let mut falls: Vec<(usize, Option<usize>)> = Vec::with_capacity(points.len());
+    for (i, (_, loss)) in points.iter().enumerate() {
+        let before = (0..i).filter(|j| *loss < points[*j].1).max_by_key(|j| falls[*j].0);
+        falls.push((1 + before.map_or(0, |j| falls[j].0), before));
+    }
+    let mut at = (0..points.len()).max_by_key(|i| falls[*i].0).unwrap_or(0);
+    for _ in 0..falls.get(at).map_or(0, |(length, _)| length / 2) {
+        at = falls[at].1.unwrap_or(at);
+    }
+    at
 }
 
 impl Callback for RangeTest {
@@ -113,12 +136,22 @@ mod tests {
         assert!((1..STEPS).all(|step| schedule.rate(1.0, step) > schedule.rate(1.0, step - 1)));
     }
 
+    /// Flat, a fall from point 40 to point 69, and a rise. The unsettled points at the ends don't count.
     #[test]
-    fn a_tenth_of_the_best_rate_is_suggested() {
+    fn the_middle_of_the_longest_fall_is_suggested() {
+        let loss = |step: u64| match step {
+            ..40 => 2.0,
+            40..70 => 2.0 - 0.05 * (step - 39) as f64,
+            _ => 0.5 + 0.1 * (step - 69) as f64,
+        };
         let mut test = RangeTest::new(Arc::default());
-        test.points = vec![(1e-4, 2.0), (1e-3, 1.5), (1e-2, 0.5), (1e-1, 3.0)];
-        assert!((test.suggestion().unwrap() - 1e-3).abs() < 1e-9);
-        test.points.drain(..2);
+        test.points = (0..STEPS).map(|step| (rate(step), loss(step))).collect();
+        let suggested = test.suggestion().unwrap();
+        assert!((rate(50)..=rate(56)).contains(&suggested), "{suggested} is not near {}", rate(54));
+        // The lowest loss stands by itself, on a rate that is far too high.
+        test.points[90].1 = 0.0;
+        assert!((rate(50)..=rate(56)).contains(&test.suggestion().unwrap()));
+        test.points.truncate(1);
         assert!(test.suggestion().unwrap_err().to_string().contains("it rises from the first step on"));
     }
 }

@@ -120,7 +120,7 @@ pub fn write_rates(path: &Path, points: &[(f64, f64)], suggestion: f64) -> Resul
     let (title, x) = ("loss, smoothed".into(), "learning rate, as a power of ten".into());
     let chart = Chart { title, x, y: String::new(), may_be_log: false, series }.html();
     let told = format!(
-        "<h1>Learning rate</h1>\n<p>Start with <b>{suggestion:.1e}</b>: a tenth of the rate with the lowest loss.</p>\n"
+        "<h1>Learning rate</h1>\n<p>Start with <b>{suggestion:.1e}</b>: the middle of the longest fall of the loss (<i>valley</i> in fastai).</p>\n"
     );
     write(path, &page::whole("Learning rate · manyhands", &format!("{told}<div class=\"charts\">{chart}</div>\n")))
 }
