@@ -20,8 +20,8 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 const WORKER = "src/engine.js";
 const AS_THEY_ARE = ["moved.js", "icon.svg", "early.js"];
 /** The article's scripts, with that which finds the engine beside itself, and the tables of its figures. */
-const ARTICLE = ["link.js", "article/article.js", "article/embed.js", "article/ghost.js", "article/ask.js", "article/article.css"];
-const TABLES = ["article/cards.json", "article/memory.json", "article/slowed.json", "article/works.json"];
+const ARTICLE = ["link.js", "article/article.js", "article/embed.js", "article/lost.js", "article/bricks.js", "article/ghost.js", "article/ask.js", "article/article.css"];
+const TABLES = ["article/bricks.json", "article/cards.json", "article/lost.json", "article/memory.json", "article/slowed.json", "article/works.json"];
 const PREVIEW = "preview.png";
 const CHARTS = path.join(HERE, "node_modules/uplot");
 

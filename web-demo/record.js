@@ -2,13 +2,15 @@
 //
 //     MANYHANDS_COMMAND=target/debug/manyhands node web-demo/record.js
 //
-// Writes `cards.json`, `works.json`, `slowed.json` and `memory.json` in `www/article/`, within ten minutes. A test compares samples of them with the command.
+// Writes `cards.json`, `works.json`, `slowed.json`, `lost.json`, `memory.json` and `bricks.json` in `www/article/`, within fifteen minutes. Single steps are those of the
+// built page's simulator, which the command does not print. Tests compare samples with both. With names of tables, only these are written.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { manyhands } from "./tests/command.js";
+import * as engine from "./tests/simulator.js";
 import { HOST_GB_S } from "./www/article/table.js";
 
 /** The network of the article's steps, and examples of a batch. */
@@ -116,6 +118,43 @@ export function slowed(slower) {
   return { slower, old, before: before.map(rounded), shares, after: after.map(rounded) };
 }
 
+/** Cards of which one dies, and the step in which it does, from 0: the split is learned by then. */
+export const TRIO = ["RTX 4070", "RX 6600", "GTX 1060"];
+const DIES = 8;
+
+/**
+ * Steps of the three before one dies, in which it dies, and later; until then it has worked for `lost_ms` on that step.
+ * @param {number} adapter
+ */
+export async function lost(adapter) {
+  const adapters = TRIO.map((card) => ({ card }));
+  const { steps } = await engine.simulated({ batch_size: BATCH, preset: MODEL, host: { copy_gb_s: HOST_GB_S }, adapters, events: [{ step: DIES, adapter, what: "lost" }] });
+  const exact = (/** @type {number} */ ms) => Number(ms.toFixed(4));
+  const part = (/** @type {number} */ step, /** @type {number} */ of) => steps[step].adapters.find((one) => one.adapter === of);
+  const shared = (/** @type {number} */ step) => ({ ms: exact(steps[step].ms), rows: TRIO.map((_, of) => part(step, of)?.rows ?? 0), lanes: TRIO.map((_, of) => exact(part(step, of)?.ms ?? 0)) });
+  const { upload_ms, compute_ms } = part(DIES - 1, adapter) ?? { upload_ms: 0, compute_ms: 0 };
+  return { lost_ms: exact(upload_ms + compute_ms / 2), steps: [DIES - 1, DIES, steps.length - 1].map(shared) };
+}
+
+/** Pieces of a batch whose stages are shown as bricks. */
+export const PIECES = [1, 2, 4, 8, 16];
+/** Cards of these stages. */
+const PIPELINE = { card: "GTX 1650", stages: 4 };
+
+/**
+ * The article's network in stages, with a batch in so many pieces: milliseconds of its step, and all work of its cards.
+ * @param {number} pieces
+ */
+export async function bricked(pieces) {
+  const adapters = Array.from({ length: PIPELINE.stages }, (_, at) => ({ card: PIPELINE.card, name: `${PIPELINE.card} ${at}` }));
+  const { report, pipelines } = await engine.staged({ batch_size: BATCH, preset: MODEL, host: { copy_gb_s: HOST_GB_S }, adapters }, pieces);
+  const { placement, staged, bricks } = pipelines[PIPELINE.stages - 2];
+  const stage = (/** @type {number | null} */ adapter) => placement.findIndex(({ adapters: [on] }) => on === adapter);
+  const kind = (/** @type {typeof bricks[number]} */ { what, is_forward }) => (what !== "compute" ? 2 : is_forward ? 0 : 1);
+  const work = bricks.filter(({ adapter }) => adapter !== null).map((brick) => [stage(brick.adapter), brick.piece ?? 0, kind(brick), rounded(brick.start_ms), rounded(brick.ms)]);
+  return { copies: rounded(report.strong[PIPELINE.stages - 1].step_ms), step: { pieces, ms: Number(staged.step_ms.toFixed(2)), bricks: work } };
+}
+
 /** A network that fits on no card of a kind: dense layers of so many units, and examples of its batch. */
 export const LARGE = { card: "GTX 1650", layers: 20, units: 4096, batch_size: 256, micro_batches: 4 };
 /** Numbers of these cards. */
@@ -165,10 +204,29 @@ function lines(parts) {
   return parts.map((part) => JSON.stringify(part)).join(",\n");
 }
 
+/** @param {(step: number) => Promise<unknown>} recorded @param {number[]} of */
+async function inTurn(recorded, of) {
+  const all = [];
+  for (const one of of) all.push(await recorded(one));
+  return all;
+}
+
+/** The text of each table. @type {Record<string, () => Promise<string> | string>} */
+const TABLES = {
+  works: () => `{"card":"${WORKER}","works":[\n${lines(WORKS.map(worked))}\n]}\n`,
+  memory: () => `${JSON.stringify({ card: LARGE.card, steps: STAGES.map(staged) })}\n`,
+  slowed: () => `{"cards":${JSON.stringify(PAIR)},"steps":[\n${lines(FACTORS.map(slowed))}\n]}\n`,
+  lost: async () => `{"cards":${JSON.stringify(TRIO)},"runs":[\n${lines(await inTurn(lost, [...TRIO.keys()]))}\n]}\n`,
+  bricks: async () => {
+    const all = /** @type {Awaited<ReturnType<typeof bricked>>[]} */ (await inTurn(bricked, PIECES));
+    return `{"card":"${PIPELINE.card}","stages":${PIPELINE.stages},"copies":${all[0].copies},"steps":[\n${lines(all.map(({ step }) => step))}\n]}\n`;
+  },
+  cards: () => `{"model":"${MODEL}","batch":${BATCH},"every":${EVERY},"cards":[\n${lines(names().map(card))}\n]}\n`,
+};
+
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const file = (/** @type {string} */ name) => new URL(`www/article/${name}.json`, import.meta.url);
-  writeFileSync(file("works"), `{"card":"${WORKER}","works":[\n${lines(WORKS.map(worked))}\n]}\n`);
-  writeFileSync(file("memory"), `${JSON.stringify({ card: LARGE.card, steps: STAGES.map(staged) })}\n`);
-  writeFileSync(file("slowed"), `{"cards":${JSON.stringify(PAIR)},"steps":[\n${lines(FACTORS.map(slowed))}\n]}\n`);
-  writeFileSync(file("cards"), `{"model":"${MODEL}","batch":${BATCH},"every":${EVERY},"cards":[\n${lines(names().map(card))}\n]}\n`);
+  const wanted = process.argv.slice(2);
+  for (const [name, text] of Object.entries(TABLES)) {
+    if (wanted.length === 0 || wanted.includes(name)) writeFileSync(new URL(`www/article/${name}.json`, import.meta.url), await text());
+  }
 }

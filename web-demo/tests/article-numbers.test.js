@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { BATCH, EVERY, PAIR, WORKER, WORKS, lane, names, predicted, slowed, staged, worked } from "../record.js";
+import { BATCH, EVERY, PAIR, TRIO, WORKER, WORKS, lane, names, predicted, slowed, staged, worked } from "../record.js";
 import { Table, slug } from "../www/article/table.js";
 
 /** @import { Card } from "../www/article/table.js" */
@@ -30,6 +30,13 @@ test("each number of the prose is what the command predicts", () => {
   const hot = slowed(2);
   const two = staged(2);
   assert.deepEqual(JSON.parse(read("article/memory.json")).steps[1], two, "the network that fits on no card");
+  const { runs } = JSON.parse(read("article/lost.json"));
+  const dies = runs[TRIO.indexOf("GTX 1060")].steps;
+  const bricks = JSON.parse(read("article/bricks.json"));
+  const pieces = (/** @type {number} */ count) => bricks.steps.find((/** @type {any} */ step) => step.pieces === count).ms;
+  assertNear(dies[0].ms, predicted(TRIO).strong[2].step_ms, 1e-4, "three cards");
+  // What was learned with the third card stays in the estimate of the others.
+  assertNear(dies[2].ms, predicted(TRIO.slice(0, 2)).strong[1].step_ms, 0.02, "the two that are left");
   const exact = (/** @type {number} */ ms) => `${ms.toFixed(1)} ms`;
   const about = (/** @type {number} */ ms) => `${ms.toFixed(0)} ms`;
   /** @type {Record<string, string>} */
@@ -40,6 +47,8 @@ test("each number of the prose is what the command predicts", () => {
     dense_one: exact(dense.alone), dense_two: exact(dense.together[0].ms), dense_factor: `${(dense.alone / dense.together[0].ms).toFixed(1)} ×`,
     six_one: exact(six.alone), six_two: exact(six.together[0].ms), beside: exact(beside.strong[1].step_ms),
     copy_gb: `${two.copy.toFixed(1)} GB`, has_gb: `${two.has} GB`, stage_gb: `${two.stages[0].toFixed(1)} GB`, stage_ms: `${((two.ms ?? 0) / 1000).toFixed(1)} s`,
+    three: exact(dies[0].ms), dies_rows: String(dies[0].rows[2]), dies_now: exact(dies[1].ms), dies_after: exact(dies[2].ms),
+    piece_one: about(pieces(1)), piece_eight: about(pieces(8)), piece_copies: about(bricks.copies),
     hot_before: exact(Math.max(...hot.before)), hot_after: exact(Math.max(...hot.after)), hot_first: String(hot.shares[0]), hot_second: String(hot.shares[1]),
   };
   const told = [...HTML.matchAll(/data-claim="(\w+)">([^<]*)</g)].map(([, name, text]) => ({ name, text }));

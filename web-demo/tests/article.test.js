@@ -43,7 +43,7 @@ test("the opening stands there at once, and one button answers it", async () => 
 
 test("the article is whole without scripts", async () => {
   const { page, leave } = await open("", { javaScriptEnabled: false });
-  for (const claim of ["alone", "even", "fair", "learned", "dense_two", "hot_after"]) assert.ok(await page.locator(`[data-claim=${claim}]`).first().isVisible(), claim);
+  for (const claim of ["alone", "even", "fair", "learned", "dense_two", "hot_after", "dies_now", "piece_eight"]) assert.ok(await page.locator(`[data-claim=${claim}]`).first().isVisible(), claim);
   assert.equal(await page.getByRole("button").count(), 0);
   await leave();
 });
@@ -105,6 +105,54 @@ test("a hot card makes steps longer until the split follows", async () => {
   await page.getByRole("button", { name: "The next steps" }).click();
   assert.equal(await resultOf(page, "mh-slow"), 21);
   assert.ok(await page.getByLabel(/gets hot/).evaluate((element) => element === document.activeElement), "focus stays with the figure");
+  await leave();
+});
+
+test("a card dies in mid-step: others compute its examples again, and the next steps are split over them", async () => {
+  const { page, said, leave } = await open();
+  const figure = page.locator("mh-lost");
+  const step = figure.getByRole("button", { name: /Pull the plug|The next step|Plug it in again/ });
+  const rows = async () => (await figure.locator(".lane-says").allInnerTexts()).map((text) => (text.match(/\d+(?= examples| of )/g) ?? []).map(Number));
+  for (const [card, helper] of [["GTX 1060", "RTX 4070"], ["RTX 4070", "RX 6600"]]) {
+    await figure.getByLabel("The card that dies").selectOption({ label: card });
+    const before = await resultOf(page, "mh-lost");
+    const split = (await rows()).map(([own]) => own);
+    assert.equal(split.reduce((sum, own) => sum + own, 0), 512);
+    await step.click();
+    assert.ok((await resultOf(page, "mh-lost")) > before, "the step is longer");
+    assert.match(await textOf(page, "mh-lost .result"), new RegExp(`the ${helper} computed the lost \\d+ examples again. All 512 are in it`));
+    const [name, again] = (await figure.locator(".lane", { hasText: "again" }).innerText()).match(/^(\D+\d+)[^]*, and (\d+) of the /)?.slice(1) ?? [];
+    assert.equal(name, helper);
+    assert.equal(Number(again), split[["RTX 4070", "RX 6600", "GTX 1060"].indexOf(card)], "as many as were lost");
+    await step.click();
+    assert.match(await textOf(page, "mh-lost .result"), /for 512 examples: the split has moved/);
+    assert.equal((await rows()).flat().reduce((sum, own) => sum + own, 0), 512);
+    assert.match(page.url(), new RegExp(`plug=${card.toLowerCase().replace(" ", "-")}&when=after`));
+    await step.click();
+  }
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("more pieces leave stages less idle, until they cost more than they save", async () => {
+  const { page, said, leave } = await open("?pieces=2");
+  const handle = page.locator("mh-bricks").getByRole("slider");
+  assert.equal(await handle.getAttribute("aria-valuetext"), "2 pieces");
+  const idle = async () => Number((await textOf(page, "mh-bricks .result")).match(/idle for (\d+) %/)?.[1]);
+  await handle.focus();
+  /** @type {{ ms: number, idle: number }[]} */
+  const seen = [];
+  for (const key of ["Home", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight"]) {
+    await page.keyboard.press(key);
+    seen.push({ ms: await resultOf(page, "mh-bricks"), idle: await idle() });
+  }
+  assert.deepEqual(seen.map((one) => one.idle).sort((a, b) => b - a), seen.map((one) => one.idle), "always less idle");
+  assert.equal(seen.findIndex(({ ms }) => ms === Math.min(...seen.map((one) => one.ms))), 3, "eight pieces are the shortest step");
+  // Bricks are drawn on each lane, in the card's colour.
+  for (const canvas of await page.locator("mh-bricks canvas").all()) {
+    assert.ok(await canvas.evaluate((it) => /** @type {HTMLCanvasElement} */ (it).getContext("2d")?.getImageData(0, 0, /** @type {HTMLCanvasElement} */ (it).width, 1).data.some((byte) => byte > 0)));
+  }
+  assert.deepEqual(said, []);
   await leave();
 });
 

@@ -1,8 +1,9 @@
 // Does the built article train while one reads it, and is its check a small number?
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { predicted } from "../record.js";
+import { PIECES, TRIO, bricked, lost, predicted } from "../record.js";
 import { visit } from "./browser.js";
 import { plain, server } from "./built.js";
 
@@ -54,7 +55,7 @@ test("cards and networks that no table holds are simulated, with the command's n
 });
 
 test("frames of the built figures stay small", async () => {
-  for (const figure of ["split", "costs", "slow", "stages", "cards"]) {
+  for (const figure of ["split", "costs", "slow", "lost", "stages", "bricks", "cards"]) {
     const { page, said, leave } = await visit(plain, `http://localhost:${server.port}/embed/${figure}.html`);
     await page.locator(".alive").waitFor();
     const bytes = await page.evaluate(() => performance.getEntriesByType("resource").reduce((sum, entry) => sum + /** @type {PerformanceResourceTiming} */ (entry).decodedBodySize, 0));
@@ -62,4 +63,11 @@ test("frames of the built figures stay small", async () => {
     assert.deepEqual(said, []);
     await leave();
   }
+});
+
+test("recorded single steps are those of the built simulator", async () => {
+  const read = (/** @type {string} */ name) => JSON.parse(readFileSync(new URL(`../www/article/${name}.json`, import.meta.url), "utf8"));
+  assert.deepEqual(read("lost"), { cards: TRIO, runs: [await lost(0), await lost(1), await lost(2)] });
+  const { copies, steps } = read("bricks");
+  assert.deepEqual(await bricked(PIECES[2]), { copies, step: steps[2] });
 });

@@ -1,17 +1,18 @@
 // One network cut into stages over simulated cards, beside copies of it: the pieces of a batch as bricks, and the speed of
 // both over the number of adapters. Loaded when it is first asked for: it is no part of page.js.
 
+import { bubbleOf, drawBricks } from "./brick-lane.js";
 import { BATCHES, HOST_GB_S, RIGS } from "./cards.js";
-import { byId, colour, make, onScheme, percent, say, short, sized, whole } from "./dom.js";
+import { byId, make, onScheme, percent, say, short, whole } from "./dom.js";
 import { sizeOf } from "./fetched.js";
 import { OverAdapters } from "./over-adapters.js";
 import { swatchOf } from "./split.js";
 
 /** @import { Link } from "./link.js" */
-/** @import { Brick, Pipelined, RigConfig, Told } from "./messages.js" */
+/** @import { Bubble } from "./brick-lane.js" */
+/** @import { Pipelined, RigConfig, Told } from "./messages.js" */
 
 /** @typedef {"digits_cnn" | "vgg"} Network */
-/** @typedef {{ idle: number, of_each: number[], ms: number }} Bubble Idle parts of the pass, from its first brick to its last. */
 
 /** @type {Record<Network, { title: string, text: string }>} */
 const NETWORKS = {
@@ -21,19 +22,6 @@ const NETWORKS = {
 const PIECES = [1, 2, 4, 8, 16, 32];
 const AT_FIRST = { network: /** @type {Network} */ ("vgg"), pieces: 3 };
 const HEAD = ["adapters", "copies, samples/s", "stages, samples/s", "bubble"];
-/** How much of an adapter's colour each kind of work has. */
-const STRENGTH = { forward: 0.5, back: 1, transfer: 0.22 };
-/** Narrowest brick that has room for its number, in pixels of the page. */
-const ROOM = 15;
-
-/** @param {Pipelined} pipeline @returns {Bubble} */
-export function bubbleOf({ adapters, bricks }) {
-  const work = bricks.filter(({ adapter }) => adapter !== null);
-  const ms = Math.max(...work.map((brick) => brick.start_ms + brick.ms)) - Math.min(...work.map(({ start_ms }) => start_ms));
-  const busy = (/** @type {number} */ slot) => work.filter(({ adapter }) => adapter === slot).reduce((sum, brick) => sum + brick.ms, 0);
-  const of_each = adapters.map((_, slot) => Math.max(0, 1 - busy(slot) / ms));
-  return { idle: of_each.reduce((sum, part) => sum + part, 0) / of_each.length, of_each, ms };
-}
 
 export class Stages {
   #link;
@@ -179,34 +167,8 @@ export class Stages {
     if (!pipeline) return;
     for (const canvas of this.#lanes.querySelectorAll("canvas")) {
       const slot = canvas.dataset.slot === undefined ? null : Number(canvas.dataset.slot);
-      drawLane(canvas, pipeline.bricks.filter(({ adapter }) => adapter === slot), pipeline.ms, slot === null ? null : Number(canvas.dataset.stage));
+      drawBricks(canvas, pipeline.bricks.filter(({ adapter }) => adapter === slot), pipeline.ms, slot === null ? null : Number(canvas.dataset.stage));
     }
-  }
-}
-
-/**
- * @param {HTMLCanvasElement} canvas
- * @param {Brick[]} bricks
- * @param {number} ms Of the step: the width.
- * @param {number | null} stage `null` is the host.
- */
-function drawLane(canvas, bricks, ms, stage) {
-  const { context, width, height, ratio } = sized(canvas);
-  context.clearRect(0, 0, width, height);
-  const [paint, ink] = stage === null ? [colour("host"), ""] : [colour(`a${stage}`), colour(`on${stage}`)];
-  context.font = `${10 * ratio}px ${colour("mono")}`;
-  [context.textAlign, context.textBaseline] = ["center", "middle"];
-  for (const { start_ms, ms: long, what, is_forward, piece } of bricks) {
-    const [x, wide] = [(start_ms / ms) * width, (long / ms) * width];
-    const kind = what !== "compute" && stage !== null ? "transfer" : is_forward ? "forward" : "back";
-    context.globalAlpha = STRENGTH[kind];
-    context.fillStyle = paint;
-    // A hair of paper between bricks.
-    context.fillRect(x, 0, Math.max(ratio / 2, wide - ratio / 2), height);
-    context.globalAlpha = 1;
-    if (kind === "transfer" || piece === null || wide < ROOM * ratio) continue;
-    context.fillStyle = kind === "back" ? ink : colour("ink");
-    context.fillText(String(piece + 1), x + wide / 2, height / 2 + ratio / 2);
   }
 }
 

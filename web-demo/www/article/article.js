@@ -1,9 +1,11 @@
 // The article: its figures come to life, each as a custom element, and training is loaded when its chapter comes near.
 
 import { startsByItself } from "../settings.js";
+import "./bricks.js";
 import "./embed.js";
 import { Fair } from "./fair.js";
 import { Guess } from "./guess.js";
+import "./lost.js";
 
 customElements.define("mh-fair", Fair);
 customElements.define("mh-guess", Guess);

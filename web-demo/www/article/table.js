@@ -6,6 +6,9 @@
  * @typedef {{ model: string, batch: number, every: number, cards: Card[] }} Recorded
  * @typedef {{ model: string, batch_size: number, words: string, alone: number, together: { count: number, ms: number, part_ms: number }[] }} Work
  * @typedef {{ slower: number, old: number[], before: number[], shares: number[], after: number[] }} Slowed
+ * @typedef {{ ms: number, rows: number[], lanes: number[] }} Shared
+ * @typedef {{ lost_ms: number, steps: Shared[] }} Lost
+ * @typedef {{ pieces: number, ms: number, bricks: number[][] }} Bricked
  * @typedef {{ count: number, copy: number, has: number, stages: number[], ms: number | null }} Memory
  */
 
@@ -20,7 +23,7 @@ const loaded = new Map();
 
 /**
  * A recorded table, asked for once.
- * @param {"cards" | "works" | "slowed" | "memory"} name
+ * @param {"cards" | "works" | "slowed" | "lost" | "memory" | "bricks"} name
  */
 function load(name) {
   const known = loaded.get(name);
@@ -53,6 +56,16 @@ export function slowed() {
 /** @returns {Promise<{ card: string, steps: Memory[] }>} */
 export function memory() {
   return load("memory");
+}
+
+/** Runs of three cards, of which one dies: each in turn. @returns {Promise<{ cards: string[], runs: Lost[] }>} */
+export function lost() {
+  return load("lost");
+}
+
+/** Steps of a network in stages. A brick: stage, piece, kind of work, start and milliseconds. @returns {Promise<{ card: string, stages: number, copies: number, steps: Bricked[] }>} */
+export function bricks() {
+  return load("bricks");
 }
 
 /** Name of a card in an address. @param {string} name */
