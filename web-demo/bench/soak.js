@@ -1,9 +1,10 @@
-// Random actions on everything that the built page offers, by pointer and by keyboard, with all data: is anything said on the console,
-// does a batch's split not add up, are there more adapters than may be, is the focus lost, does axe find anything, does memory grow?
+// Random actions on everything that the built page offers, by pointer and by keyboard: on the article, its figures in frames, and the lab with
+// all data. Is anything said on the console, does a batch's split not add up, are there more adapters than may be, is the focus lost, does
+// axe find anything, does memory grow?
 //
-//     cargo xtask web build && node web-demo/bench/soak.js [MINUTES [SEED]]
+//     cargo xtask web build && node web-demo/bench/soak.js [MINUTES [SEED [PLACE]]]
 //
-// Ten minutes, unless others are asked for. Without WebGPU, so that rigs are workers of the CPU. Prints what was found, and fails if
+// Ten minutes, unless others are asked for: three tenths on the article, one on frames, six on the lab, or all on the place that is named. Without WebGPU, so that rigs are workers of the CPU. Prints what was found, and fails if
 // anything was; the same seed has the same actions, but not at the same steps of training.
 
 import { readFileSync, readdirSync } from "node:fs";
@@ -11,9 +12,9 @@ import { faultsOf } from "../tests/axe.js";
 import { launch, visit } from "../tests/browser.js";
 import { BUILT, serve } from "../tests/serve.js";
 
-const [minutes, seed] = [Number(process.argv[2] ?? 10), Number(process.argv[3] ?? 0)];
-/** A look at memory and at what axe finds. */
-const LOOK_MS = 60_000;
+const [minutes, seed, only] = [Number(process.argv[2] ?? 10), Number(process.argv[3] ?? 0), process.argv[4]];
+/** Looks at memory and at what axe finds, of a place: the first ones see it grow to its size. */
+const [LOOKS, LONGEST_LOOK_MS] = [5, 60_000];
 const VIEWS = [[1280, 720], [390, 844], [844, 390], [640, 360]];
 /** Actions that load the processor for long, and are chosen seldom. */
 const SELDOM = ["measure", "stages", "more", "reload"];
@@ -22,6 +23,8 @@ const PATIENCE_MS = 180_000;
 const MOST_ADAPTERS = 16;
 /** A rig larger than this is made smaller by the next action: each worker takes a part of two cores. */
 const MANY = 6;
+/** Differences of the loss beyond roundings. */
+const ROUNDINGS = 1e-4;
 const MEGABYTE = 2 ** 20;
 
 /** Random numbers of a seed: the mulberry of 32 bits. */
@@ -119,17 +122,15 @@ const ACTIONS = {
   view: (page) => { const [width, height] = one(VIEWS); return page.setViewportSize({ width, height }); },
   reload: (page) => page.reload(),
 };
-const NAMES = Object.keys(ACTIONS).filter((name) => !SELDOM.includes(name));
-
 /** What must hold at any time. Runs in the page. */
 function look() {
   const label = document.getElementById("batch")?.ariaLabel ?? "";
   const [, rows] = label.match(/^Batch of (\d+) rows/) ?? [];
   const sum = [...label.matchAll(/: (\d+)(?=,|$)/g)].reduce((total, [, part]) => total + Number(part), 0);
   return {
-    split: rows !== undefined && sum !== Number(rows) ? label : "", n_lanes: document.querySelectorAll("#lanes .lane").length,
-    is_wide: document.documentElement.scrollWidth > document.documentElement.clientWidth, state: document.body.dataset.state,
-    step: document.getElementById("fact-step")?.textContent, has_failed: document.querySelector("[data-kind=failed]") !== null,
+    wrong: rows !== undefined && sum !== Number(rows) ? [label] : [], gap: undefined,
+    is_wide: document.documentElement.scrollWidth > document.documentElement.clientWidth, has_failed: document.querySelector("[data-kind=failed]") !== null,
+    at: `${document.body.dataset.state}, step ${document.getElementById("fact-step")?.textContent}, ${document.querySelectorAll("#lanes .lane").length} adapters`,
   };
 }
 
@@ -152,46 +153,112 @@ async function memory(page, session) {
   return { heap: usedSize / MEGABYTE, nodes, resident };
 }
 
+/** Figures that stand in frames. */
+const FRAMES = ["split", "costs", "slow", "lost", "stages", "bricks", "cards"];
+
+/** Puts the border of a split somewhere by the pointer. */
+async function drag(page) {
+  const bar = one(await ready(page, "mh-split .batch"));
+  if (!bar) return;
+  await bar.scrollIntoViewIfNeeded({ timeout: 3000 });
+  const box = await bar.boundingBox();
+  if (!box) return;
+  const spot = () => [box.x + random() * box.width, box.y + box.height / 2];
+  await page.mouse.move(...spot());
+  await page.mouse.down();
+  await page.mouse.move(...spot(), { steps: 3 });
+  await page.mouse.up();
+}
+
+/** What article and frames share. Buttons are pressed by their figures, of which each has few. */
+const FIGURES = {
+  button: press("main button"), handle: slide("main input[type=range]"), border: slide("main [role=slider]"), drag, list: choose("main select"), details: press("summary"), scheme: ACTIONS.scheme, view: ACTIONS.view,
+};
+const ARTICLE = {
+  ...FIGURES, guess: press("mh-guess button"), training: press("mh-ghost button"), toggle: press("mh-ghost input[type=checkbox]"), reload: ACTIONS.reload,
+  scroll: (page) => page.evaluate((part) => scrollTo({ top: part * document.documentElement.scrollHeight, behavior: "instant" }), random()),
+};
+
+/** What must hold of figures at any time. Runs in the page. */
+function lookAtFigures() {
+  const wrong = [];
+  const sum = (texts) => texts.reduce((total, text) => total + Number(text), 0);
+  const border = document.querySelector("mh-split [role=slider]")?.getAttribute("aria-valuetext");
+  if (border && sum([...border.matchAll(/(\d+)(?= examples| for the)/g)].map(([rows]) => rows)) !== 512) wrong.push(border);
+  const lost = document.querySelector("mh-lost .lanes")?.getAttribute("aria-label") ?? "";
+  // What a card loses is computed again, and counts once.
+  const rows = [...lost.matchAll(/: (\d+) examples(?:, and (\d+) of)?/g)].flatMap(([, own, again]) => [own, again ?? 0]);
+  if (lost && sum(rows) !== 512) wrong.push(lost);
+  const [broken] = document.body.innerText.match(/.*(?:NaN|undefined|Infinity|\[object).*/) ?? [];
+  if (broken) wrong.push(broken);
+  const gap = document.querySelectorAll("mh-ghost .check .number")[2]?.textContent;
+  return {
+    wrong, gap: Number(gap), is_wide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
+    at: `step ${document.querySelector("mh-ghost .check .number")?.textContent ?? "–"}`, has_failed: /did not load|not possible here/.test(document.body.innerText),
+  };
+}
+
+/** A kind of page: where it is, what is done there, and what is looked at. */
+const PLACES = {
+  article: { part: 0.3, address: () => "", ready: "mh-cards.alive", actions: ARTICLE, look: lookAtFigures },
+  frames: { part: 0.1, address: () => `embed/${one(FRAMES)}.html`, ready: ".alive", actions: { ...FIGURES, other: (page) => page.goto(new URL(`${one(FRAMES)}.html`, page.url()).href) }, look: lookAtFigures },
+  lab: { part: 0.6, address: () => "lab/", ready: "#run:enabled", actions: ACTIONS, look },
+};
+
+/** Acts on a place for a while. */
+async function soak(name, minutes) {
+  const { address, ready: first, actions, look } = PLACES[name];
+  const { page, said, leave } = await visit(browser, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 }, acceptDownloads: true });
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.goto(`http://localhost:${server.port}/${address()}`);
+  await page.locator(first).waitFor();
+  const session = await page.context().newCDPSession(page);
+  const names = Object.keys(actions).filter((one) => !SELDOM.includes(one));
+  const seldom = SELDOM.filter((one) => one in actions);
+  const [begin, counts, looks] = [performance.now(), {}, []];
+  let looked = -Infinity;
+  /** Whether steps of the run had other statistics than those of the whole batch: the largest gap is theirs. */
+  let differs = false;
+  while (performance.now() - begin < minutes * 60_000) {
+    const n_lanes = await page.locator("#lanes .lane").count();
+    const action = n_lanes > MANY && random() < 0.7 ? "remove" : seldom.length > 0 && random() < 0.02 ? one(seldom) : one(names);
+    counts[action] = (counts[action] ?? 0) + 1;
+    try {
+      await actions[action](page);
+    } catch (error) {
+      // What was pressed may have gone or been disabled meanwhile; a page that hangs is found below.
+      if (!/Timeout|not attached|detached|not enabled|not visible/.test(String(error))) find(`${name}, ${action}: ${String(error).split("\n")[0]}`);
+      else counts[`${action} (gone)`] = (counts[`${action} (gone)`] ?? 0) + 1;
+    }
+    await page.waitForTimeout(100 + random() * 500);
+    differs = action === "toggle" || (differs && action !== "reload");
+    const seen = await page.evaluate(look);
+    for (const wrong of seen.wrong) find(`${name}: wrong or no sum: ${wrong}`);
+    if (!differs && seen.gap > ROUNDINGS) find(`${name}: a gap of ${seen.gap} to one processor alone`);
+    if (n_lanes > MOST_ADAPTERS) find(`${n_lanes} adapters`);
+    if (seen.has_failed) find(`${name} has failed, after ${action}`);
+    if (seen.is_wide) find(`${name} is wider than its window of ${JSON.stringify(page.viewportSize())} after ${action}`);
+    for (const message of said.splice(0)) find(`console of ${name}, after ${action}: ${message}`);
+    if (performance.now() - looked < Math.min(LONGEST_LOOK_MS, (minutes * 60_000) / LOOKS)) continue;
+    looked = performance.now();
+    for (const fault of await faultsOf(page, { impacts: ["serious", "critical"] })) find(`axe, ${name}: ${fault}`);
+    const now = await memory(page, session);
+    looks.push(now);
+    console.log(`${name}, ${((looked - begin) / 60_000).toFixed(1)} min: ${seen.at}, ${now.heap.toFixed(1)} MB of objects, ${now.nodes} nodes, ${now.resident.toFixed(0)} MB resident`);
+  }
+  const n_actions = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  console.log(`${name}: ${n_actions} actions: ${Object.entries(counts).map(([action, count]) => `${action} ${count}`).join(", ")}`);
+  const last = looks[looks.length - 1];
+  if (looks.length > 3 && last.heap > 2 * looks[1].heap + 20) find(`objects of ${name} grew from ${looks[1].heap.toFixed(1)} to ${last.heap.toFixed(1)} MB`);
+  await leave();
+}
+
 const server = await serve([["/", BUILT]]);
 const browser = await launch("no adapter");
-const { page, said } = await visit(browser, "about:blank", { reducedMotion: "no-preference", viewport: { width: 1280, height: 720 }, acceptDownloads: true });
-await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-await page.goto(`http://localhost:${server.port}/lab/`);
-await page.locator("#run:enabled").waitFor();
-const session = await page.context().newCDPSession(page);
-const begin = performance.now();
-const counts = {};
-const looks = [];
-let looked = -Infinity;
-while (performance.now() - begin < minutes * 60_000) {
-  const n_lanes = await page.locator("#lanes .lane").count();
-  const name = n_lanes > MANY && random() < 0.7 ? "remove" : random() < 0.02 ? one(SELDOM) : one(NAMES);
-  counts[name] = (counts[name] ?? 0) + 1;
-  try {
-    await ACTIONS[name](page);
-  } catch (error) {
-    // What was pressed may have gone or been disabled meanwhile; a page that hangs is found below.
-    if (!/Timeout|not attached|detached|not enabled|not visible/.test(String(error))) find(`${name}: ${String(error).split("\n")[0]}`);
-    else counts[`${name} (gone)`] = (counts[`${name} (gone)`] ?? 0) + 1;
-  }
-  await page.waitForTimeout(100 + random() * 500);
-  const seen = await page.evaluate(look);
-  if (seen.split) find(`the split does not add up: ${seen.split}`);
-  if (seen.n_lanes > MOST_ADAPTERS) find(`${seen.n_lanes} adapters`);
-  if (seen.has_failed) find(`the engine has failed, after ${name}`);
-  if (seen.is_wide) find(`wider than its window of ${JSON.stringify(page.viewportSize())} after ${name}`);
-  for (const message of said.splice(0)) find(`console, after ${name}: ${message}`);
-  if (performance.now() - looked < LOOK_MS) continue;
-  looked = performance.now();
-  for (const fault of await faultsOf(page, { impacts: ["serious", "critical"] })) find(`axe: ${fault}`);
-  const now = await memory(page, session);
-  looks.push(now);
-  console.log(`${((looked - begin) / 60_000).toFixed(1)} min: ${seen.state}, step ${seen.step}, ${seen.n_lanes} adapters, ${now.heap.toFixed(1)} MB of objects, ${now.nodes} nodes, ${now.resident.toFixed(0)} MB resident`);
+for (const [name, { part }] of Object.entries(PLACES)) {
+  if (only === undefined) await soak(name, part * minutes);
+  else if (only === name) await soak(name, minutes);
 }
-const n_actions = Object.values(counts).reduce((sum, count) => sum + count, 0);
-console.log(`${n_actions} actions: ${Object.entries(counts).map(([name, count]) => `${name} ${count}`).join(", ")}`);
-const last = looks[looks.length - 1];
-if (looks.length > 3 && last.heap > 2 * looks[1].heap + 20) find(`objects grew from ${looks[1].heap.toFixed(1)} to ${last.heap.toFixed(1)} MB`);
 for (const [text, count] of found) console.log(`${count} times: ${text}`);
 console.log(found.size === 0 ? "nothing was found" : `${found.size} kinds of faults`);
 await browser.close();
