@@ -180,7 +180,7 @@ impl Learnable {
     }
 }
 
-/// Whether an adapter in use is there.
+/// State of an adapter in use: whether it takes part in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(ts_rs::TS), ts(rename = "Presence"))]
 #[serde(rename_all = "snake_case")]
@@ -204,7 +204,7 @@ pub struct RigMember {
     /// Description of the adapter.
     #[cfg_attr(test, ts(as = "types::Info"))]
     pub info: Listed,
-    /// Whether it is there.
+    /// Whether it takes part, is lost, or is opened again.
     pub presence: MemberPresence,
     /// If it was lost: milliseconds until it is opened again; none if it never is.
     pub again_ms: Option<f64>,

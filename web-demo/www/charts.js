@@ -97,10 +97,10 @@ export class Chart {
     this.#plot = null;
   }
 
-  /** The x axis, then each line. The library comes with the first of them, behind the engine. @param {(number | null)[][]} data */
+  /** The x axis, then each line. The library comes with the first value, behind the engine: until then there are no axes, either. @param {(number | null)[][]} data */
   set data(data) {
     this.#data = data;
-    load();
+    if (data[0].length > 0) load();
     this.#plot?.setData(/** @type {uPlot.AlignedData} */ (data));
   }
 

@@ -321,7 +321,7 @@ export type Member = {
   position: number,
   /** Description of the adapter. */
   info: Info,
-  /** Whether it is there. */
+  /** Whether it takes part, is lost, or is opened again. */
   presence: Presence,
   /** If it was lost: milliseconds until it is opened again; none if it never is. */
   again_ms: number | null,
@@ -422,7 +422,7 @@ export type Prediction = {
   weak: Array<Point>,
 };
 
-/** Whether an adapter in use is there. */
+/** State of an adapter in use: whether it takes part in training. */
 export type Presence = "active" | "lost" | "returning";
 
 /** The networks for which the page predicts: its own, and only these of the crate's presets. */

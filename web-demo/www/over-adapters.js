@@ -1,7 +1,7 @@
 // A figure of samples each second over the number of adapters: a chart, and a table of its numbers.
 
 import { Chart } from "./charts.js";
-import { make, say } from "./dom.js";
+import { make, say, whole } from "./dom.js";
 
 /** @import { Line } from "./charts.js" */
 
@@ -58,7 +58,7 @@ export class OverAdapters {
     this.#chart.bars = (spread ?? []).map(([low, high], at) => ({ at: counts[at], low, high }));
     this.#chart.data = [counts, ...speeds];
     this.#table.replaceChildren(this.#head, make("tbody", {}, ...rows));
-    this.#box.ariaLabel = this.#label("; the table has the numbers");
+    this.#box.ariaLabel = this.#label(`. ${this.#curves.map(({ name }, at) => spoken(name, counts, speeds[at])).join(". ")}. The table has all numbers`);
     say(this.#caption, caption);
   }
 
@@ -67,4 +67,17 @@ export class OverAdapters {
     this.#chart?.close();
     this.#chart = null;
   }
+}
+
+/**
+ * A curve in words: its ends, and its highest point between them.
+ * @param {string} name
+ * @param {number[]} counts
+ * @param {(number | null)[]} speeds
+ */
+function spoken(name, counts, speeds) {
+  const known = speeds.flatMap((speed, at) => (speed === null ? [] : [{ speed, count: counts[at] }]));
+  if (known.length === 0) return `${name}: no number`;
+  const told = new Set([known[0], known.reduce((most, one) => (one.speed > most.speed ? one : most)), known[known.length - 1]]);
+  return `${name}: ${[...told].sort((a, b) => a.count - b.count).map(({ speed, count }) => `${whole(speed)} with ${count}`).join(", ")}`;
 }

@@ -1,5 +1,6 @@
 // The page: passes events of the worker to the parts that show them, and actions of the visitor to the worker.
 
+import { BATCHES, HOST_GB_S } from "./cards.js";
 import { Check } from "./check.js";
 import { Curves } from "./curves.js";
 import { DataChoice } from "./data.js";
@@ -107,10 +108,10 @@ const exports = new Exports(link, {
   },
 });
 const measurement = new Measurement(link, () => store.settings?.batch_size ?? 64);
-const form = new RigForm(simulator);
+const form = new RigForm(simulator, () => keepAddress());
 const simulated = new SimulatedRig(simulator, {
   network: () => (store.hello && store.settings ? { data: store.settings.data, model: store.settings.model, outputs: store.hello.task.outputs } : null),
-  own: () => ({ title: "Your own rig", rig: form.rig, says: "the speeds, the batch and the host that are given at the end of this page" }),
+  own: () => ({ title: "Your own rig", rig: form.rig, says: `the speeds given at the end of this page, as are its batch of ${form.rig.batch_size} and its host of ${form.rig.host.copy_gb_s} GB/s. The other rigs have ${BATCHES.cnn6} and ${HOST_GB_S}` }),
 });
 const rules = new Rules({
   change,
@@ -488,7 +489,7 @@ function keepAddress() {
   if (!store.settings || !store.hello) return;
   void exports.showLines();
   if (store.replaying) return;
-  const query = format(store.settings, store.hello, N_CORES);
+  const query = [format(store.settings, store.hello, N_CORES), new URLSearchParams(form.query).toString().replaceAll("%2C", ",").replaceAll("%3B", ";")].filter(Boolean).join("&");
   history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
 }
 

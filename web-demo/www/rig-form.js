@@ -9,6 +9,8 @@ import { Prediction } from "./scaling.js";
 /** @import { AdapterSpec, RigConfig } from "./messages.js" */
 
 const AT_FIRST = 3;
+/** Adapters that an address may name. */
+const MOST = 16;
 
 /** @type {{ name: Exclude<keyof Card, "name" | "latency_ms">, text: string, low: number }[]} */
 const FIELDS = [
@@ -19,14 +21,25 @@ const FIELDS = [
   { name: "fixed_ms", text: "fixed ms a run", low: 0 },
 ];
 
+/** Name of the described rig in the page's address. */
+const IN_ADDRESS = "rig";
+
 export class RigForm {
   #form = byId("rig-form", HTMLFormElement);
   #list = byId("rig-adapters", HTMLElement);
   #says = byId("predict-says", HTMLElement);
   #prediction = new Prediction();
 
-  /** @param {Link} link */
-  constructor(link) {
+  /** The rig that the form has at first, as an address has it. */
+  #usual;
+  #changed;
+
+  /**
+   * @param {Link} link
+   * @param {() => void} changed Called when another rig is described.
+   */
+  constructor(link, changed) {
+    this.#changed = changed;
     const choice = byId("rig-add", HTMLSelectElement);
     choice.append(
       make("option", { value: "", textContent: "an adapter…" }),
@@ -35,8 +48,12 @@ export class RigForm {
     choice.addEventListener("change", () => {
       if (choice.value !== "") this.#add(CARDS[Number(choice.value)]);
       choice.value = "";
+      changed();
     });
     CARDS.slice(0, AT_FIRST).forEach((spec) => this.#add(spec));
+    this.#usual = this.#text;
+    this.#restore(new URLSearchParams(location.search).get(IN_ADDRESS));
+    this.#form.addEventListener("input", changed);
     byId("copy-rig", HTMLButtonElement).addEventListener("click", () => void this.#copy());
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -65,10 +82,40 @@ export class RigForm {
       if (this.#list.children.length > 1) {
         const next = element.nextElementSibling ?? element.previousElementSibling;
         element.remove();
+        this.#changed();
         next?.querySelector("button")?.focus();
       } else say(this.#says, "A rig needs one adapter at least.");
     });
     this.#list.append(element);
+  }
+
+  /** The rig in the page's address, if it is another than at first. @returns {Record<string, string>} */
+  get query() {
+    return this.#text === this.#usual ? {} : { [IN_ADDRESS]: this.#text };
+  }
+
+  /** The form's values: network, batch and host, then each adapter, behind semicolons. */
+  get #text() {
+    const values = (/** @type {ParentNode} */ root) => [...root.querySelectorAll("[name]")].map((field) => /** @type {HTMLInputElement} */ (field).value.replaceAll(/[,;]/g, " ")).join(",");
+    return [this.#form.querySelector(".fields"), ...this.#list.children].map((part) => (part ? values(part) : "")).join(";");
+  }
+
+  /** Fills the form as an address says. What makes no sense changes nothing, and is said. @param {string | null} text */
+  #restore(text) {
+    if (text === null) return;
+    const [first, ...others] = text.split(";").map((part) => part.split(","));
+    const specs = others.map(([name, ...values]) => ({ name, latency_ms: LATENCY_MS, ...Object.fromEntries(FIELDS.map(({ name: key }, at) => [key, Number(values[at] || NaN)])) }));
+    const is_right = specs.length > 0 && specs.length <= MOST && specs.every((spec) => spec.name && FIELDS.every(({ name, low }) => Number(/** @type {any} */ (spec)[name]) >= low));
+    const fields = [...this.#form.querySelectorAll(".fields [name]")];
+    const former = fields.map((field) => /** @type {HTMLInputElement} */ (field).value);
+    fields.forEach((field, at) => { /** @type {HTMLInputElement} */ (field).value = first[at] ?? ""; });
+    if (is_right && fields.every((field) => /** @type {HTMLInputElement} */ (field).value !== "" && /** @type {HTMLInputElement} */ (field).checkValidity())) {
+      this.#list.replaceChildren();
+      for (const spec of specs) this.#add(/** @type {Required<Card>} */ (/** @type {unknown} */ (spec)));
+      return;
+    }
+    fields.forEach((field, at) => { /** @type {HTMLInputElement} */ (field).value = former[at]; });
+    say(this.#says, "The address has a rig that makes no sense: the usual one is here.");
   }
 
   /** What is described. @returns {RigConfig} */

@@ -133,6 +133,7 @@ export class SimulatedRig {
    */
   #show({ title, says, rig }, { report, best, order, steps, best_steps }, slots) {
     say(byId("other-name", HTMLElement), title);
+    say(byId("other-network", HTMLElement), rig.preset === "here" ? "The same network:" : "Another network:");
     const [all, alone] = [report.strong[report.strong.length - 1], report.strong[0]];
     if (!all || !alone) {
       this.shown = null;

@@ -21,6 +21,9 @@ const NETWORKS = {
 };
 const PIECES = [1, 2, 4, 8, 16, 32];
 const AT_FIRST = { network: /** @type {Network} */ ("vgg"), pieces: 3 };
+/** Speed beside that of one card less, below which a curve is called flat. */
+const FLAT = 1.1;
+const LIST = new Intl.ListFormat("en");
 const HEAD = ["adapters", "copies, samples/s", "stages, samples/s", "bubble"];
 
 export class Stages {
@@ -57,9 +60,9 @@ export class Stages {
         make("label", {}, make("span", {}, "Micro-batches of a batch ", this.#piecesAre), this.#pieces)),
       make("dl", { className: "facts" },
         fact("samples/s in stages", this.#facts.stages), fact("samples/s as copies", this.#facts.copies), fact("bubble", this.#facts.bubble), fact("ms a step in stages", this.#facts.ms)),
+      this.#memory,
       this.#lanes,
       make("p", { className: "key remark" }, ...["forward", "back", "transfer", "idle"].map((kind) => make("span", {}, make("i", { className: `brick-${kind}` }), kind))),
-      this.#memory,
       this.#stages,
     );
     const [small, large] = [new Curves(NETWORKS.digits_cnn.title), new Curves(NETWORKS.vgg.title)];
@@ -135,7 +138,7 @@ export class Stages {
     const [least, most, copy] = [Math.min(...bytes), Math.max(...bytes), Math.max(...answer.report.alone.map(({ needed_bytes }) => needed_bytes))];
     say(this.#memory, `A copy takes ${sizeOf(copy)} on each card, a stage ${sizeOf(least)} to ${sizeOf(most)}: stages are for networks that do not fit on one card. ${faster === "copies" ? "Where they fit, copies are faster." : ""}`);
     say(this.#stages, `No card computes: the scheduler’s own code runs in virtual time, and the cards’ speeds are guesses. Equal stages without transfers would be idle for ${percent(ideal, 0)}: `
-      + `(stages − 1) / (micro-batches + stages − 1). Stages compute forward twice, and each adapter holds the weights of its layers alone.`);
+      + `(stages − 1) / (micro-batches + stages − 1). Stages compute forward twice, and each adapter holds the weights of its layers alone.${flatOf(answer)}`);
     this.#fill(pipeline, bubble);
     return text;
   }
@@ -170,6 +173,14 @@ export class Stages {
       drawBricks(canvas, pipeline.bricks.filter(({ adapter }) => adapter === slot), pipeline.ms, slot === null ? null : Number(canvas.dataset.stage));
     }
   }
+}
+
+/** Why more cards add little speed, where it is so. @param {Told<"staged">} answer */
+function flatOf({ pipelines }) {
+  const speeds = pipelines.map(({ staged }) => staged.rows_per_s);
+  const flat = speeds.flatMap((speed, at) => (at > 0 && speed < FLAT * speeds[at - 1] ? [pipelines[at].adapters.length] : []));
+  if (flat.length === 0) return "";
+  return ` With ${LIST.format(flat.map(String))} cards the dashed curve is nearly flat. That is not a bad cut: a layer is not divided, so the stage with the longest one stays as long, and each card more adds transfers and idle time.`;
 }
 
 /** Copies and stages of a network on the same axes. */

@@ -1,7 +1,7 @@
 // The picture of one step: what the host and each adapter do, from left to right, and the four acts in words. It can be played slowly.
 // Loaded when it is first in sight.
 
-import { BITS, byId, make, say, short, whole, within } from "./dom.js";
+import { BITS, byId, make, percent, say, short, whole, within } from "./dom.js";
 import { PHASES, place } from "./lane.js";
 import { inkOf, letterOf, paintOf, swatchOf } from "./split.js";
 
@@ -57,6 +57,8 @@ export class StepPicture {
     const [time, text] = [make("small", { className: "number" }), make("span")];
     return { text, time, item: make("li", {}, make("b", { textContent: `${at + 1} ${TITLES[act]} ` }), time, text) };
   });
+  /** The acts at their true lengths: the picture stretches the short ones. */
+  #scale = make("p", { className: "to-scale remark" });
   #hint;
   #light;
   #frame = 0;
@@ -73,6 +75,7 @@ export class StepPicture {
     this.#hint = hint;
     this.#light = light;
     this.#list.replaceChildren(...this.#acts.map(({ item }) => item));
+    this.#picture.after(this.#scale);
     // The same as that of the lanes.
     this.#key.replaceChildren(within(byId("rig", HTMLElement), ".key", HTMLElement).cloneNode(true));
   }
@@ -86,10 +89,11 @@ export class StepPicture {
     const is_there = shown !== null && shown.parts.length > 0;
     this.#picture.replaceChildren(...(is_there ? [whoOf(shown.parts), courseOf(shown)] : []));
     this.#picture.setAttribute("aria-label", is_there ? spoken(shown) : "No step yet");
-    for (const part of [this.#list, this.#key]) part.hidden = !is_there;
+    for (const part of [this.#list, this.#key, this.#scale]) part.hidden = !is_there;
     say(this.#says, shown ? tookOf(shown.step) : this.#hint);
     if (!is_there) return;
     const [says, times] = [sayings(shown), timesOf(shown.step)];
+    this.#scale.replaceChildren(...scaleOf(times, shown.step.ms));
     ACTS.forEach((act, at) => {
       say(this.#acts[at].text, says[act]);
       say(this.#acts[at].time, `${short(times[act].to - times[act].from)} ms`);
@@ -148,6 +152,17 @@ function tookOf({ step, ms }) {
 function timesOf({ ms, data_ms, reduce_ms, update_ms }) {
   const [update, add] = [ms - update_ms, ms - update_ms - reduce_ms];
   return { cut: { from: 0, to: data_ms }, compute: { from: data_ms, to: add }, add: { from: add, to: update }, update: { from: update, to: ms } };
+}
+
+/** The acts as parts of the step's time. @param {Record<Act, { from: number, to: number }>} times @param {number} ms */
+function scaleOf(times, ms) {
+  const parts = ACTS.map((act) => (times[act].to - times[act].from) / ms);
+  const bar = make("span", { className: "scale-bar", role: "img", ariaLabel: ACTS.map((act, at) => `${TITLES[act]}: ${percent(parts[at])}`).join(", ") }, ...parts.map((part, at) => {
+    const piece = make("i", { className: ACTS[at] });
+    piece.style.width = `${(100 * part).toFixed(2)}%`;
+    return piece;
+  }));
+  return ["The picture stretches short acts. Their true lengths: ", bar];
 }
 
 /** The letters beside the picture: the adapters', and the host. @param {Placed[]} parts */
