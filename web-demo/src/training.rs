@@ -19,7 +19,7 @@ use crate::logs::{Spread, Stepped};
 use crate::messages::{Event, Level};
 use crate::models;
 use crate::rig::PageRig;
-use crate::settings::{BatchNorm, Change, RunSettings};
+use crate::settings::{Change, RunSettings};
 use crate::tasks::{LearnedData, LearningTask};
 use crate::writing::Writer;
 
