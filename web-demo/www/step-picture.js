@@ -158,7 +158,7 @@ function timesOf({ ms, data_ms, reduce_ms, update_ms }) {
 function scaleOf(times, ms) {
   const parts = ACTS.map((act) => (times[act].to - times[act].from) / ms);
   const bar = make("span", { className: "scale-bar", role: "img", ariaLabel: ACTS.map((act, at) => `${TITLES[act]}: ${percent(parts[at])}`).join(", ") }, ...parts.map((part, at) => {
-    const piece = make("i", { className: ACTS[at] });
+    const piece = make("i", { className: `scale-${ACTS[at]}` });
     piece.style.width = `${(100 * part).toFixed(2)}%`;
     return piece;
   }));
