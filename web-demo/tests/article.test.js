@@ -111,7 +111,7 @@ test("a hot card makes steps longer until the split follows", async () => {
 test("a card dies in mid-step: others compute its examples again, and the next steps are split over them", async () => {
   const { page, said, leave } = await open();
   const figure = page.locator("mh-lost");
-  const step = figure.getByRole("button", { name: /Pull the plug|The next step|Plug it in again/ });
+  const step = figure.getByRole("button", { name: /Pull its plug|The step after|Plug it in again/ });
   const rows = async () => (await figure.locator(".lane-says").allInnerTexts()).map((text) => (text.match(/\d+(?= examples| of )/g) ?? []).map(Number));
   for (const [card, helper] of [["GTX 1060", "RTX 4070"], ["RTX 4070", "RX 6600"]]) {
     await figure.getByLabel("The card that dies").selectOption({ label: card });

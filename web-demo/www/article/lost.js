@@ -8,7 +8,7 @@ import { lost, slug } from "./table.js";
 
 /** Before the plug is pulled, the step in which it is, and the steps after. */
 const WHEN = /** @type {const} */ (["before", "now", "after"]);
-const NEXT = ["Pull the plug", "The next step", "Plug it in again"];
+const NEXT = ["Pull its plug", "The step after", "Plug it in again"];
 const HUES = ["a", "b", "plain"];
 
 export class Dying extends HTMLElement {
