@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and may panic")]
 
 mod product;
+mod smollm2;
 mod training;
 
 use std::io::stdin;

@@ -9,7 +9,7 @@ use manyhands_bench::workloads::{self, Workload};
 use manyhands_engine::adapters::gpu::tiles_tried;
 use manyhands_engine::runtime::{Native, Runtime};
 
-use crate::{Turn, Work};
+use crate::{Turn, Work, smollm2};
 
 /// A model in training, on one batch.
 pub struct Training {
@@ -48,14 +48,16 @@ fn parameters_elsewhere(name: &str) -> usize {
         "lstm" => 82_826,
         "gpt_mini" => 834_400,
         "make_parallel" => 41_157_101,
+        "smollm2" => 2_442_240,
+        "smollm2_small" => 325_632,
         other => panic!("the other programs have no model `{other}`"),
     }
 }
 
 impl Training {
     pub fn new(name: &str, adapters: &[Info], rows: u32) -> Self {
-        let task = workloads::by_name(name).unwrap();
-        let parameters = task.model.n_parameters();
+        let task = smollm2::workload(name).unwrap_or_else(|| workloads::by_name(name).unwrap());
+        let parameters = task.model.n_trainable();
         assert_eq!(parameters, parameters_elsewhere(name), "parameters of `{name}`, here and in the other programs");
         let batch = batch(&task, usize::try_from(rows).unwrap());
         let rate = task.optimizer.learning_rate();
