@@ -174,6 +174,8 @@ def main():
     begin = time.perf_counter()
     if chosen.device == "gpu":
         sys.exit("Keras is measured on TensorFlow's CPU kernels alone")
+    if chosen.model not in (*MODELS, "product"):
+        sys.exit(f"Keras has no model `{chosen.model}` here")
     keras.utils.set_random_seed(0)
     if chosen.threads:
         tf.config.threading.set_intra_op_parallelism_threads(chosen.threads)

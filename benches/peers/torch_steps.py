@@ -156,7 +156,7 @@ class Decoder(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A decoder of four blocks over 128 characters of 96 kinds: logits of each kind are `[rows, 96, 128]`."""
+    """A decoder of four blocks over 128 characters of 96 kinds: logits of each kind are `[rows * 128, 96]`."""
 
     def __init__(self):
         super().__init__()
@@ -165,11 +165,76 @@ class Gpt(nn.Module):
         self.blocks = nn.Sequential(*blocks, nn.LayerNorm(128, eps=1e-3), nn.Linear(128, 96))
 
     def forward(self, ids):
-        return self.blocks(self.characters(ids) + self.positions.weight).transpose(1, 2)
+        return self.blocks(self.characters(ids) + self.positions.weight).flatten(0, 1)
+
+
+class Adapted(nn.Module):
+    """A frozen product, with trained factors of rank 8 beside it, by PEFT's formula with alpha 16."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.frozen = nn.Linear(inputs, outputs, bias=False).requires_grad_(False)
+        self.a, self.b = nn.Linear(inputs, 8, bias=False), nn.Linear(8, outputs, bias=False)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x):
+        return self.frozen(x) + self.b(self.a(x)) * 2.0
+
+
+class GroupedBlock(nn.Module):
+    """A block of SmolLM2-135M: nine heads of queries, three of keys and values, and a gated feed-forward part."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(576, eps=1e-5) for _ in range(2)).requires_grad_(False)
+        self.query, self.key, self.value = Adapted(576, 576), Adapted(576, 192), Adapted(576, 192)
+        self.gate, self.up, self.down = Adapted(576, 1536), Adapted(576, 1536), Adapted(1536, 576)
+        self.out = Adapted(576, 576)
+
+    def forward(self, x, cosines, sines):
+        y = self.norms[0](x)
+        parts = (self.query, self.key, self.value)
+        query, key, value = (part(y).unflatten(-1, (-1, 64)).transpose(1, 2) for part in parts)
+        query, key = (part * cosines + swapped(part) * sines for part in (query, key))
+        key, value = (part.repeat_interleave(3, dim=1) for part in (key, value))
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        y = self.norms[1](x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+def swapped(x):
+    """The halves `(a, b)` of each head as `(-b, a)`."""
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+class SmolLm2(nn.Module):
+    """The network of SmolLM2-135M, frozen but for factors of low rank: logits are `[rows * 128, vocabulary]`."""
+
+    def __init__(self, blocks, vocabulary):
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, 576).requires_grad_(False)
+        nn.init.uniform_(self.table.weight, -0.05, 0.05)
+        self.blocks = nn.ModuleList(GroupedBlock() for _ in range(blocks))
+        self.norm = nn.RMSNorm(576, eps=1e-5).requires_grad_(False)
+        angles = torch.arange(128)[:, None] * 100_000.0 ** (torch.arange(32) / -32)
+        for name, turns_of in [("cosines", torch.cos), ("sines", torch.sin)]:
+            self.register_buffer(name, turns_of(angles).repeat(1, 2))
+
+    def forward(self, ids):
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x, self.cosines, self.sines)
+        return nn.functional.linear(self.norm(x), self.table.weight).flatten(0, 1)
 
 
 def adam(parameters):
     return torch.optim.Adam(parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-7)
+
+
+def adam_w(parameters):
+    return torch.optim.AdamW(parameters, lr=2e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
 
 
 def momentum(parameters):
@@ -189,6 +254,8 @@ MODELS = {
     "mobilenet_v2": (mobilenet_v2, (3, 64, 64), 10, momentum),
     "lstm": (Lstm, (1, 140, 256), 10, adam),
     "gpt_mini": (Gpt, (128,), 96, adam),
+    "smollm2": (lambda: SmolLm2(30, 49_152), (128,), 49_152, adam_w),
+    "smollm2_small": (lambda: SmolLm2(4, 4_096), (128,), 4_096, adam_w),
     "make_parallel": (lambda: nn.Sequential(*dense_stack([8000, 4000, 2000, 500, 300, 1])), (8000, 1, 1), 1, plain),
 }
 
@@ -210,6 +277,7 @@ class Training:
         if len(image) == 1:
             pair = (turns.characters(chosen.rows, *image, outputs, offset) for offset in (0, 1))
             images, targets = (torch.from_numpy(part) for part in pair)
+            targets = targets.flatten()
         self.batch = [part.pin_memory() if device.type == "cuda" else part for part in (images, targets)]
         self.loss = None
         count = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)

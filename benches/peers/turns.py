@@ -8,7 +8,8 @@ import time
 
 # Parameters that training changes.
 PARAMETERS = {"mlp": 1_863_690, "cnn": 1_199_978, "resnet18": 11_173_962, "resnet50": 23_555_082,
-              "mobilenet_v2": 2_236_682, "lstm": 82_826, "gpt_mini": 834_400, "make_parallel": 41_157_101}  # fmt: skip
+              "mobilenet_v2": 2_236_682, "lstm": 82_826, "gpt_mini": 834_400, "make_parallel": 41_157_101,
+              "smollm2": 2_442_240, "smollm2_small": 325_632}  # fmt: skip
 
 
 def settings():
