@@ -7,15 +7,17 @@
 mod models;
 mod operations;
 mod product;
+mod smollm2;
 mod training;
 mod turns;
 
 use std::time::Instant;
 
-use burn::optim::{AdamConfig, ModuleOptimizer, SgdConfig, momentum::MomentumConfig};
+use burn::optim::{AdamConfig, AdamWConfig, ModuleOptimizer, SgdConfig, momentum::MomentumConfig};
 use burn::prelude::{Device, DeviceKind};
 
 use models::{Cnn, Count, DenseStack, GptMini, MobileNetV2, Recurrent, ResNet18, ResNet50};
+use smollm2::SmolLm2;
 use training::{Batch, Training};
 use turns::{Settings, Work};
 
@@ -74,6 +76,11 @@ fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
         "gpt_mini" => {
             Box::new(Training::new(GptMini::new(&device), Batch::text(rows, 128, 96), adam(), 1e-3, device))
         }
+        "smollm2" | "smollm2_small" => {
+            let (blocks, vocabulary) = if settings.model == "smollm2" { (30, 49_152) } else { (4, 4_096) };
+            let batch = Batch::text(rows, smollm2::LENGTH, vocabulary);
+            Box::new(Training::new(SmolLm2::new(blocks, vocabulary, &device), batch, adam_w(), 2e-4, device))
+        }
         "make_parallel" => {
             let model = DenseStack::new(&[8000, 4000, 2000, 500, 300, 1], &device);
             Box::new(Training::new(model, Batch::binary(rows, [8000, 1, 1]), SgdConfig::new().init(), 0.05, device))
@@ -81,13 +88,18 @@ fn work(settings: &Settings, device: Device) -> (Box<dyn Work>, usize) {
         other => panic!("burn has no model `{other}` here"),
     };
     let count = Count::of(&settings.model);
-    assert_eq!(training.parameters(), count.trained + count.moving, "burn counts moving statistics, too");
+    assert_eq!(training.parameters(), count.trained + count.others, "burn counts what is not trained, too");
     (training, count.trained)
 }
 
 /// With Keras' epsilon; burn's own default is 1e-5.
 fn adam() -> ModuleOptimizer {
     AdamConfig::new().with_epsilon(1e-7).init()
+}
+
+/// Without decay, with PyTorch's epsilon.
+fn adam_w() -> ModuleOptimizer {
+    AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.0).init()
 }
 
 /// Without dampening, as in Keras and PyTorch; burn's own default is 0.1.
