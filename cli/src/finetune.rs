@@ -1,8 +1,13 @@
 //! `manyhands finetune`.
 
+// Files: `classes.rs`: models that tell the class of a text; `settings.rs`: the settings file of a run.
+
+mod classes;
+mod settings;
+
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum as _};
+use clap::Args;
 use manyhands::callbacks::{Mode, Monitor};
 use manyhands::processes::Group;
 use manyhands::{Error, ErrorKind, Existing, Model, Result};
@@ -10,10 +15,9 @@ use manyhands_engine::shown::{shown, thousands};
 use manyhands_text::adapter::{Adapter, write_adapter};
 use manyhands_text::examples::{NOT_LEARNED, RowRules, Rows};
 use manyhands_text::rows::Reader;
-use manyhands_text::training::Steps;
 use manyhands_text::{ChatTemplate, Examples, ModelFiles, Tokenizer};
 
-use super::init::quoted_path;
+use super::init::{TABLES, has_extension};
 use super::report::best_of_log;
 use super::run_folder::RunFolder;
 use super::settings::{LanguageTable, ModelSource, PackedWeights, SettingsFile};
@@ -21,15 +25,19 @@ use super::terminal::Terminal;
 use super::train::{self, TrainArgs};
 use super::{AdapterChoice, MemoryChoice, at_least_one};
 
+/// Most tokens of a row by default.
+const LENGTH: usize = 512;
 /// Characters of the first row that are shown.
 const SHOWN: usize = 600;
 
 #[derive(Args)]
 pub struct FinetuneArgs {
-    /// Language model: a Hugging Face folder or a GGUF file of Llama, SmolLM2, Mistral, Qwen 2 and 3, or GPT-2.
+    /// Language model: a Hugging Face folder or a GGUF file of Llama, SmolLM2, Mistral, Qwen 2 and 3, or GPT-2; or a folder of BERT or MiniLM,
+    /// which learns to tell the classes of texts.
     #[arg(required_unless_present = "resume")]
     model: Option<PathBuf>,
-    /// Texts: JSON lines with `messages`, `prompt` and `completion`, or `text`; or a `.txt` file, or a folder of them.
+    /// Texts: JSON lines with `messages`, `prompt` and `completion`, or `text`; or a `.txt` file, or a folder of them. For BERT and MiniLM: a
+    /// table with a column of texts and one of their classes.
     #[arg(required_unless_present = "resume")]
     texts: Option<PathBuf>,
     /// Folder for all that the run gives: settings, texts, log, checkpoints, report, and `adapter/` [default: `runs/1`, `runs/2` and so on].
@@ -41,9 +49,15 @@ pub struct FinetuneArgs {
     /// Replace the files of an earlier run.
     #[arg(long)]
     overwrite: bool,
-    /// Most tokens of a row: longer texts are left out.
-    #[arg(long, default_value_t = 512, value_parser = at_least_one)]
-    length: usize,
+    /// Column of a table with the texts, by its name or its index from 0 [default: the first of free text].
+    #[arg(long, value_name = "COLUMN", conflicts_with = "resume")]
+    text: Option<String>,
+    /// Column of a table with the classes of its texts [default: one whose name says so, else the last].
+    #[arg(long, value_name = "COLUMN", conflicts_with = "resume")]
+    target: Option<String>,
+    /// Most tokens of a row [default: 512; of a table, as many as 95 % of the texts have]. Longer texts are left out, those of a table cut.
+    #[arg(long, value_parser = at_least_one)]
+    length: Option<usize>,
     /// Put several short texts in a row, where each sees itself alone: less padding (`packing` in TRL). A row then counts as one of a batch.
     #[arg(long, conflicts_with = "resume")]
     join_texts: bool,
@@ -74,12 +88,12 @@ pub struct FinetuneArgs {
     /// Epochs of the run, counted from its start [default: 3].
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
-    /// Rows of a batch, over all adapters.
-    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
-    batch_size: usize,
-    /// Learning rate after the warm-up, from which it falls to 0 by a cosine.
-    #[arg(long, default_value_t = 2e-4)]
-    learning_rate: f32,
+    /// Rows of a batch, over all adapters [default: 8; of a table, 32].
+    #[arg(long, value_parser = at_least_one)]
+    batch_size: Option<usize>,
+    /// Learning rate after the warm-up, from which it falls to 0 by a cosine [default: 2e-4; of a table, 2e-3].
+    #[arg(long)]
+    learning_rate: Option<f32>,
     /// Part of the rows that is held out, to choose the best adapter by.
     #[arg(long, default_value_t = 0.1)]
     validation: f64,
@@ -117,10 +131,17 @@ fn begin(
     group: &Group,
 ) -> Result<Option<i32>> {
     let files = ModelFiles::open(model)?;
+    if !files.architecture().causal {
+        let settings = classes::settings(args, &files, (model, texts), terminal)?;
+        let folder = args.run.as_ref().map(RunFolder::new);
+        let status = train::run_settings(settings, &args.of_training(folder.as_ref()), arguments, terminal, group);
+        return status.map_err(|error| with_savings(args, error));
+    }
+    args.refuse_table(texts)?;
     let tokenizer = Tokenizer::of(&files)?;
     let template = ChatTemplate::of(&files, &tokenizer)?;
     let reader = Reader { tokenizer: &tokenizer, template: template.as_ref() };
-    let most = args.length.min(files.architecture().positions);
+    let most = args.length.unwrap_or(LENGTH).min(files.architecture().positions);
     let (are_joined, held_out, seed) = (args.join_texts, args.validation, args.seed);
     let examples = Examples::read(&reader, texts, &RowRules { most, are_joined, held_out, seed })?;
     if !terminal.is_quiet() {
@@ -128,7 +149,7 @@ fn begin(
     }
     let settings = |written: &Path| {
         examples.write(written)?;
-        SettingsFile::parse(&settings_of(args, model, written, &examples)?, "the settings of `finetune`")
+        SettingsFile::parse(&settings::of_texts(args, model, written, &examples)?, "the settings of `finetune`")
     };
     if args.dry_run {
         let folder = tempfile::tempdir().map_err(|error| Error::writing(std::env::temp_dir(), error))?;
@@ -186,7 +207,9 @@ fn resume(args: &FinetuneArgs, arguments: &[String], terminal: &Terminal, group:
     let language = language_of(&settings)?.clone();
     let training = TrainArgs::resumed(folder.path(), args.epochs, &args.adapters, &args.memory);
     let status = train::run(&training, arguments, terminal, group)?;
-    end(&folder, &language, None, terminal)?;
+    if language.classes.is_none() {
+        end(&folder, &language, None, terminal)?;
+    }
     Ok(status)
 }
 
@@ -208,39 +231,21 @@ impl FinetuneArgs {
     fn of_training(&self, folder: Option<&RunFolder>) -> TrainArgs {
         TrainArgs::new(folder.map(RunFolder::path), self.overwrite, self.dry_run, &self.adapters, &self.memory)
     }
-}
 
-/// The settings file of a run: those of [`manyhands_text::training::compile`], to be changed by users.
-fn settings_of(args: &FinetuneArgs, model: &Path, texts: &Path, examples: &Examples) -> Result<String> {
-    let rows = examples.train.ids.len() / examples.length;
-    let epochs = args.epochs.unwrap_or(3);
-    let Steps { warmup, decay } = Steps::of(rows, args.batch_size, epochs);
-    let layers = args.layers.as_ref().map(|layers| format!("lora_layers = {layers:?}\n")).unwrap_or_default();
-    let packed = args.packed.and_then(|packed| packed.to_possible_value());
-    let packed = packed.map(|packed| format!("packed = \"{}\"\n", packed.get_name())).unwrap_or_default();
-    let sample = args.sample.as_ref().map(|text| format!("sample = {}\n", toml::Value::from(text.as_str())));
-    let sample = sample.unwrap_or_default();
-    let joined = if args.join_texts { "join_texts = true\n" } else { "" };
-    let recompute = if args.recompute { "recompute = true\n" } else { "" };
-    let stages = if args.stages { "placement = \"auto\"\n" } else { "" };
-    let validation = if examples.held_out.ids.is_empty() { "none" } else { "test" };
-    Ok(format!(
-        "[data]\ntype = \"safetensors\"\nfile = {}\n\n[model.language]\npath = {}\nlength = {}\n{joined}lora_rank = {}\nlora_alpha = {:?}\n\
-         lora_dropout = {:?}\n{layers}{packed}{sample}\n[loss]\ntype = \"SparseCategoricalCrossentropy\"\nignore_class = {NOT_LEARNED:.0}\n\n\
-         # As PyTorch's AdamW.\n[optimizer]\ntype = \"AdamW\"\nlearning_rate = {:?}\nweight_decay = 0.0\nepsilon = 1e-8\nouter_epsilon = true\n\n\
-         [schedule]\ntype = \"CosineDecay\"\ndecay_steps = {}\nwarmup_steps = {warmup}\n\n\
-         [training]\nepochs = {epochs}\nbatch_size = {}\nseed = {}\nclip_norm = 1.0\nvalidation = \"{validation}\"\nmetrics = [\"perplexity\"]\n{recompute}{stages}",
-        quoted_path(texts)?,
-        quoted_path(model)?,
-        examples.length,
-        args.rank,
-        args.alpha,
-        args.dropout,
-        args.learning_rate,
-        decay,
-        args.batch_size,
-        args.seed,
-    ))
+    /// Refuses a table, and options of tables, for a model that writes.
+    fn refuse_table(&self, texts: &Path) -> Result<()> {
+        let given = [("`--text`", self.text.is_some()), ("`--target`", self.target.is_some())];
+        let option = given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option.to_owned());
+        let table = has_extension(texts, TABLES).then(|| format!("`{}`, a table,", shown(texts)));
+        match option.or(table) {
+            None => Ok(()),
+            Some(who) => Err(Error::setting(
+                who,
+                "needs a model that tells classes, as BERT and MiniLM, but this one writes",
+                "name such a model, or teach this one JSON lines: {\"prompt\": \"…\", \"completion\": \"…\"}",
+            )),
+        }
+    }
 }
 
 /// Says what is trained on.
@@ -307,7 +312,7 @@ mod tests {
     use manyhands::Sequential;
     use manyhands::layers::Dense;
     use manyhands_text::packing::LeftOut;
-    use manyhands_text::training::compile;
+    use manyhands_text::training::{Steps, compile};
 
     use super::super::{Arguments, Verb};
     use super::*;
@@ -324,9 +329,9 @@ mod tests {
             let train = Rows { ids: vec![0.0; 4 * rows], ..Rows::default() };
             let (held_out, left_out) = (train.clone(), LeftOut::default());
             let examples = Examples { length: 4, train, held_out, left_out, documents: 2 * rows };
-            let settings = settings_of(&args, Path::new("m"), Path::new("t"), &examples)?;
+            let settings = settings::of_texts(&args, Path::new("m"), Path::new("t"), &examples)?;
             let written = SettingsFile::parse(&settings, "the settings")?.compile(&model, args.seed)?;
-            let needed = compile(args.learning_rate, Steps::of(rows, args.batch_size, 3), args.seed);
+            let needed = compile(3e-4, Steps::of(rows, 8, 3), args.seed);
             assert_eq!(format!("{written:?}"), format!("{needed:?}"));
         }
         Ok(())

@@ -3,6 +3,8 @@
 mod images;
 mod table;
 mod text;
+#[cfg(feature = "text")]
+mod text_columns;
 mod texts;
 
 use std::fmt::Write as _;
@@ -20,6 +22,8 @@ use manyhands_engine::{
     shown::{is_obeyed, shown},
 };
 
+#[cfg(feature = "text")]
+pub use self::text_columns::TextColumns;
 use super::settings::SettingsFile;
 use super::terminal::{Terminal, check_file, make_folder_of};
 
@@ -158,7 +162,7 @@ fn folder(path: &Path) -> Result<Proposal> {
 }
 
 /// Extensions of tables.
-const TABLES: &[&str] = &["csv", "tsv", "tab", "data"];
+pub const TABLES: &[&str] = &["csv", "tsv", "tab", "data"];
 
 /// Extensions of images.
 const IMAGES: &[&str] = &["png", "jpg", "jpeg", "bmp"];
@@ -228,7 +232,7 @@ fn row_of_json(path: &Path) -> Result<Option<serde_json::Map<String, serde_json:
 }
 
 /// The data of a text of settings that has `[data]` alone.
-fn data_of(text: &str) -> Result<DataConfig> {
+pub fn data_of(text: &str) -> Result<DataConfig> {
     let failed = |error: toml::de::Error| Error::setting("`[data]`", error.to_string(), "please report this");
     #[derive(serde::Deserialize)]
     struct DataTable {

@@ -189,8 +189,8 @@ fn train(
         if !terminal.is_quiet() {
             terminal.line(format_args!("report in `{}`", page.display()));
         }
-        // That of a language model becomes an adapter.
-        if !matches!(settings.model, ModelSource::Language(_)) {
+        // That of a language model that writes becomes an adapter.
+        if !matches!(&settings.model, ModelSource::Language(language) if language.classes.is_none()) {
             show_best(&run, files, terminal);
         }
     }

@@ -131,6 +131,51 @@ fn a_killed_run_gives_the_adapter_of_one_that_nobody_killed() {
     assert_eq!(losses(&run, "loss"), losses(&folder.path().join("whole"), "loss"));
 }
 
+/// A table of texts, each of which holds one of two words, and its class.
+fn table(folder: &TempDir, name: &str) {
+    let row = |number: usize| {
+        format!("\"the {} was number {number}, again.\",{}", ["cat", "mat"][number % 2], ["purrs", "lies"][number % 2])
+    };
+    let rows: Vec<String> = (0..48).map(row).collect();
+    fs::write(folder.path().join(name), format!("said,about\n{}\n", rows.join("\n"))).unwrap();
+}
+
+#[test]
+fn classes_of_texts_are_learned_and_told() {
+    let folder = folder();
+    table(&folder, "texts.csv");
+    let line =
+        format!("finetune {} texts.csv --batch-size 4 --learning-rate 0.01 --rank 2 --adapters cpu", model("bert"));
+    let shown = succeed(&folder, &format!("{line} --run run --epochs 8"));
+    assert!(shown.contains("texts: 48, of ") && shown.contains("classes: lies, purrs"), "{shown}");
+    assert!(shown.contains("predict with `manyhands predict run/best.safetensors DATA`"), "{shown}");
+    let evaluated: Value = serde_json::from_str(&succeed(&folder, "evaluate run texts.csv --json")).unwrap();
+    assert_eq!(evaluated["accuracy"], json!(1.0));
+    // Raw texts, without classes: the model file divides them.
+    fs::write(
+        folder.path().join("new.csv"),
+        "said\n\"The MÁT was number 2, again.\"\n\"the  cat was number 9, again.\"\n",
+    )
+    .unwrap();
+    let told = succeed(&folder, "predict run new.csv");
+    let classes: Vec<&str> = told.lines().skip(1).filter_map(|line| line.split(',').nth(1)).collect();
+    assert_eq!(classes, ["lies", "purrs"], "{told}");
+
+    succeed(&folder, "finetune --resume --run run --epochs 9");
+    assert_eq!(losses(&folder.path().join("run"), "loss").len(), 9);
+    assert!(!folder.path().join("run/adapter").exists());
+
+    for (rest, problem) in [
+        (format!("{} texts.csv --sample the", model("bert")), "needs a model that writes"),
+        (format!("{} texts.csv --text none", model("bert")), "`--text`"),
+        (format!("{} texts.csv", model("llama")), "a table, needs a model that tells classes"),
+        (format!("{} chat.jsonl --target about", model("llama")), "`--target` needs a model that tells classes"),
+    ] {
+        let refusal = refused(&folder, &format!("finetune {rest}"));
+        assert!(refusal.contains(problem) && refusal.contains("help: "), "{refusal}");
+    }
+}
+
 #[test]
 fn splits_and_gguf_files_change_nothing() {
     let folder = folder();

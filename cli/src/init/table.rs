@@ -58,7 +58,7 @@ pub(super) fn propose(args: &InitArgs) -> Result<Proposal> {
         "{}\n{description}\n{passed_over}{}{}",
         columns(&sketch, target, &inputs),
         says(target, is_class),
-        unread_text(&sketch, target, &inputs)
+        unread_text(&sketch, target, &inputs) + &other_model(path, is_class, &inputs)
     );
     let (layers, loss, metrics, epsilon) = if is_class {
         let classes = description.targets.iter().flat_map(|(_, counts)| counts).map(|class| class.name.clone());
@@ -95,7 +95,7 @@ fn first_layers(train: &dyn Dataset, rows: usize) -> String {
 }
 
 /// The column to predict.
-fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'a ColumnSketch> {
+pub(super) fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'a ColumnSketch> {
     if let Some(name) = asked {
         return named(path, sketch, "--target", name);
     }
@@ -113,7 +113,7 @@ fn target<'a>(path: &Path, sketch: &'a Sketch, asked: Option<&str>) -> Result<&'
 }
 
 /// The column that an option names.
-fn named<'a>(path: &Path, sketch: &'a Sketch, option: &str, name: &str) -> Result<&'a ColumnSketch> {
+pub(super) fn named<'a>(path: &Path, sketch: &'a Sketch, option: &str, name: &str) -> Result<&'a ColumnSketch> {
     let is = |column: &&ColumnSketch| match column.key() {
         Column::Name(known) => known == name,
         Column::Index(index) => index.to_string() == name,
@@ -212,7 +212,7 @@ fn is_class(target: &ColumnSketch, rows: usize) -> bool {
     }
 }
 
-fn check_target(path: &Path, target: &ColumnSketch, is_class: bool) -> Result<()> {
+pub(super) fn check_target(path: &Path, target: &ColumnSketch, is_class: bool) -> Result<()> {
     let who = format!("`{}`, the target `{}`", shown(path), shown(&target.column.to_string()));
     if !is_class && target.kind != ColumnKind::Number {
         let problem = format!("needs numbers to predict, but holds: {}", target.what());
@@ -279,8 +279,19 @@ fn unread_text(sketch: &Sketch, target: &ColumnSketch, inputs: &ColumnsToSet<'_>
     }
 }
 
+/// A model that knows the words of texts before it sees these.
+fn other_model(path: &Path, is_class: bool, inputs: &ColumnsToSet<'_>) -> String {
+    if !is_class || inputs.text.is_none() {
+        return String::new();
+    }
+    let path = shown(path);
+    format!(
+        "\na model that others have taught the language often needs fewer texts: `manyhands finetune MiniLM/ {path}` (docs/guide/texts.md)"
+    )
+}
+
 /// A column as a value in a settings file.
-fn key(column: &ColumnSketch) -> String {
+pub(super) fn key(column: &ColumnSketch) -> String {
     match column.key() {
         Column::Name(name) => quoted(&name),
         Column::Index(index) => index.to_string(),

@@ -26,6 +26,9 @@ pub struct LanguageTable {
     /// Whether a row holds several texts, each of which sees itself alone: the data have a second input, the number of each token's text.
     #[serde(default)]
     pub join_texts: bool,
+    /// Number of classes. The model then tells the class of a text: a new layer of so many units behind the vector of the text is trained,
+    /// too. Of models that read in no order, such as MiniLM.
+    pub classes: Option<usize>,
     /// Rank of the factors.
     #[serde(default = "rank")]
     pub lora_rank: usize,
@@ -118,12 +121,28 @@ impl LanguageTable {
         use manyhands_text::network::{self, Factors, Output};
 
         let files = PackedWeights::files(self.packed, &self.path)?;
-        let output = if self.join_texts { Output::LogitsByDocument } else { Output::Logits };
+        let output = match self.classes {
+            Some(count) => {
+                self.check_classes()?;
+                Output::Classes { count, seed }
+            }
+            None if self.join_texts => Output::LogitsByDocument,
+            None => Output::Logits,
+        };
         let mut model = network::build(&files, self.length, output)?;
         let setting = "`lora_layers` of `[model.language]`";
         let factors = Factors { lora: self.lora(), parts: self.lora_layers.clone(), setting };
         factors.add(&mut model, files.architecture(), seed)?;
         Ok(model)
+    }
+
+    /// Refuses settings of models that write.
+    fn check_classes(&self) -> Result<()> {
+        let given = [("join_texts", self.join_texts), ("sample", self.sample.is_some())];
+        let Some((setting, _)) = given.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+        let who = format!("`{setting}` of `[model.language]`");
+        let problem = "needs a model that writes, but with `classes` it tells classes";
+        Err(manyhands::Error::setting(who, problem, "leave one of them out"))
     }
 }
 

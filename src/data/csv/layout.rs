@@ -109,7 +109,7 @@ pub(super) struct ArrayColumns {
 pub(super) struct TextPart {
     pub length: usize,
     pub tokens: TokenSettings,
-    /// The vocabulary of the training table.
+    /// The vocabulary of the training table, or of a tokenizer.
     pub known: Option<Vocabulary>,
 }
 
@@ -129,13 +129,19 @@ impl TextPart {
     /// The settings of an input's columns; `None` for numbers.
     fn of(who: &str, input: &InputColumns) -> Result<Option<Self>> {
         let who = || format!("{who}, input `{}`,", input.name);
-        match (input.output_sequence_length, input.tokens) {
-            (None, None) => Ok(None),
-            (Some(length), tokens) if length > 0 && input.columns.len() == 1 => {
+        match (input.output_sequence_length, input.tokens, &input.tokenizer) {
+            (None, None, None) => Ok(None),
+            (_, Some(_), Some(_)) => Err(Error::data(
+                who(),
+                "needs `tokens` or `tokenizer`, but has both",
+                "a tokenizer says itself how it divides texts: leave `tokens` out",
+            )),
+            (Some(length), tokens, tokenizer) if length > 0 && input.columns.len() == 1 => {
                 check_length(who, length)?;
-                Ok(Some(Self { length, tokens: tokens.unwrap_or_default(), known: None }))
+                let known = tokenizer.as_deref().map(Vocabulary::word_pieces).transpose()?;
+                Ok(Some(Self { length, tokens: tokens.unwrap_or_default(), known }))
             }
-            (Some(length), _) => Err(Error::data(
+            (Some(length), ..) => Err(Error::data(
                 who(),
                 format!(
                     "needs one column of texts and at least 1 token, but has {} columns and {length}",
@@ -143,9 +149,12 @@ impl TextPart {
                 ),
                 "give each column of texts an input of its own",
             )),
-            (None, Some(_)) => Err(Error::data(
+            (None, ..) => Err(Error::data(
                 who(),
-                "needs `output_sequence_length` beside `tokens`, but has none",
+                format!(
+                    "needs `output_sequence_length` beside `{}`, but has none",
+                    if input.tokenizer.is_some() { "tokenizer" } else { "tokens" }
+                ),
                 "say how many tokens of each text count: `output_sequence_length = 100`",
             )),
         }

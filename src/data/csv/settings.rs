@@ -1,6 +1,7 @@
 //! Settings of a table's reader.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -142,12 +143,16 @@ pub struct InputColumns {
     /// For a column of texts: settings of their tokens. Inputs of equal settings share one vocabulary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<TokenSettings>,
+    /// For a column of texts: `tokenizer.json` of a model as BERT or MiniLM, in place of `tokens`. Its word pieces are kept in the model
+    /// file; cut texts keep the token of their end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<PathBuf>,
 }
 
 impl InputColumns {
     /// Columns of numbers.
     pub fn new(name: impl Into<String>, columns: impl Into<Vec<Column>>) -> Self {
-        Self { name: name.into(), columns: columns.into(), output_sequence_length: None, tokens: None }
+        Self { name: name.into(), columns: columns.into(), output_sequence_length: None, tokens: None, tokenizer: None }
     }
 
     /// A column of texts, of which `length` tokens count.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use manyhands::Model;
 use manyhands_engine::packed::{PackedFormat, PackedTensor, Packing};
 
+use super::CLASSIFIER;
 use crate::packed::Formats;
 use crate::{Error, ModelFiles, Result, Tensor};
 
@@ -12,9 +13,10 @@ use crate::{Error, ModelFiles, Result, Tensor};
 pub(super) const ROTARY: &str = "rotary";
 pub(super) const QUERY_ROTARY: &str = "query_rotary";
 
-/// Whether a layer computes a tensor, instead of taking it from a file.
-fn is_computed(name: &str) -> bool {
-    [ROTARY, QUERY_ROTARY].iter().any(|layer| name.strip_prefix(layer) == Some("/turns"))
+/// Whether a layer computes a tensor, or begins with it, instead of taking it from a file.
+fn is_own(name: &str) -> bool {
+    let is_new = name.strip_prefix(CLASSIFIER).is_some_and(|rest| rest.starts_with('/'));
+    is_new || [ROTARY, QUERY_ROTARY].iter().any(|layer| name.strip_prefix(layer) == Some("/turns"))
 }
 
 /// Puts the tensors of the files into a model. One tensor at a time is unpacked.
@@ -58,7 +60,7 @@ fn packed_parameters(model: &Model) -> impl Iterator<Item = (&str, Packing)> {
 
 fn to_fill(model: &Model) -> BTreeSet<String> {
     let names = model.tensors().map(|(name, ..)| name).chain(packed_parameters(model).map(|(name, _)| name));
-    names.filter(|name| !is_computed(name)).map(ToOwned::to_owned).collect()
+    names.filter(|name| !is_own(name)).map(ToOwned::to_owned).collect()
 }
 
 /// Names of the places of a tensor. A large table lies in parts, one behind the other.

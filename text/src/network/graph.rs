@@ -1,16 +1,17 @@
 //! The layers of a language model.
 
 use manyhands::layers::{
-    self, ActivationLayer, Add, Concatenate, Configure, Configured, Dense, DotProductAttention, Embedding, Gelu,
-    GlobalAveragePooling1D, Layer, LayerNormalization, Multiply, PositionEmbedding, Reshape, ReversibleEmbedding,
-    RmsNormalization,
+    self, ActivationLayer, Add, ComputeMask, Concatenate, Configure, Configured, Cropping1D, Dense,
+    DotProductAttention, Embedding, Flatten, Gelu, GlobalAveragePooling1D, Layer, LayerNormalization, Multiply,
+    PositionEmbedding, Rescaling, Reshape, ReversibleEmbedding, RmsNormalization, Values,
 };
 use manyhands::model::{LayerRef, TensorRef};
 use manyhands::{Model, ModelBuilder, Shape};
 use manyhands_engine::kernels::rounding::single;
 
 use super::fill::{QUERY_ROTARY, ROTARY};
-use super::{DOCUMENTS, MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
+use super::pooling::Pooling;
+use super::{CLASSIFIER, DOCUMENTS, MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, FeedForward, Norm, NormPlace, Positions};
 use crate::packed::Formats;
@@ -24,20 +25,26 @@ pub(super) fn linear_parts(architecture: &Architecture) -> Vec<&'static str> {
 }
 
 /// Builds the layers, with weights of 0. Those with a format are packed, and frozen.
-pub(super) fn build(architecture: &Architecture, formats: &Formats, length: usize, output: Output) -> Result<Model> {
-    let mut network = Network::new(architecture, formats, length)?;
+pub(super) fn build(
+    architecture: &Architecture,
+    formats: &Formats,
+    length: usize,
+    (output, pooling): (Output, Pooling),
+) -> Result<Model> {
+    let mut network = Network::new(architecture, formats, length, output)?;
     if output == Output::LogitsByDocument {
         network.documents = Some(network.graph.input(DOCUMENTS, [length]));
     }
     let table = network.table();
     let x = network.blocks(table);
-    let y = network.output(table, x, output);
-    network.graph.build(&[y], 0)
+    let y = network.output(table, x, (output, pooling));
+    let seed = if let Output::Classes { seed, .. } = output { seed } else { 0 };
+    network.graph.build(&[y], seed)
 }
 
 /// Builds a network that gives the keys and values of each block alone.
 pub(super) fn build_beginning(architecture: &Architecture, formats: &Formats, length: usize) -> Result<Model> {
-    let mut network = Network::new(architecture, formats, length)?;
+    let mut network = Network::new(architecture, formats, length, Output::Vectors)?;
     let table = network.table();
     let last = architecture.blocks - 1;
     let mut x = network.embedded(table);
@@ -56,14 +63,14 @@ pub(super) fn build_beginning(architecture: &Architecture, formats: &Formats, le
 
 /// Builds a network that reads one token behind the keys and values of others.
 pub(super) fn build_next(architecture: &Architecture, formats: &Formats, window: usize) -> Result<Model> {
-    let mut network = Network::new(architecture, formats, 1)?;
+    let mut network = Network::new(architecture, formats, 1, Output::Logits)?;
     network.position = (architecture.position == Positions::Learned).then(|| network.graph.input(POSITION, [1]));
     network.mask = Some(network.graph.input(MASK, [window]));
     network.query_rotary = rotary::layer(architecture)?.map(|rotary| network.graph.layer(QUERY_ROTARY, rotary));
     network.past = Some(window - 1);
     let table = network.table();
     let x = network.blocks(table);
-    let y = network.output(table, x, Output::Logits);
+    let y = network.output(table, x, (Output::Logits, Pooling::Mean));
     let outputs: Vec<TensorRef> = [y].into_iter().chain(network.kept).collect();
     network.graph.build(&outputs, 0)
 }
@@ -92,11 +99,20 @@ struct Network<'a> {
 }
 
 impl<'a> Network<'a> {
-    fn new(architecture: &'a Architecture, formats: &'a Formats, length: usize) -> Result<Self> {
+    fn new(architecture: &'a Architecture, formats: &'a Formats, length: usize, output: Output) -> Result<Self> {
         let mut graph = ModelBuilder::new();
         let tokens = graph.input(TOKENS, [length]);
-        let token_types = (architecture.token_types > 0).then(|| graph.input(TOKEN_TYPES, [length]));
-        let mask = (!architecture.causal).then(|| graph.input(MASK, [length]));
+        // A text with a class is one sentence, whose tokens say where it ends.
+        let is_one = matches!(output, Output::Classes { .. });
+        let zeros = Rescaling { scale: Values::One(0.0), offset: Values::One(0.0) };
+        let token_types = (architecture.token_types > 0).then(|| match is_one {
+            true => graph.add(zeros, &[tokens]),
+            false => graph.input(TOKEN_TYPES, [length]),
+        });
+        let mask = (!architecture.causal).then(|| match is_one {
+            true => graph.add(ComputeMask::default(), &[tokens]),
+            false => graph.input(MASK, [length]),
+        });
         let rotary = rotary::layer(architecture)?.map(|rotary| graph.layer(ROTARY, rotary));
         let (position, past, kept) = (None, None, Vec::new());
         Ok(Self {
@@ -285,12 +301,27 @@ impl Network<'_> {
         RmsNormalization { epsilon: single(self.architecture.epsilon), ..RmsNormalization::default() }
     }
 
-    fn output(&mut self, table: LayerRef, x: TensorRef, output: Output) -> TensorRef {
-        match output {
-            Output::Vectors => x,
-            Output::MeanVector => {
+    /// The vector of the whole text.
+    fn pooled(&mut self, x: TensorRef, pooling: Pooling) -> TensorRef {
+        match pooling {
+            Pooling::Mean => {
                 let inputs: Vec<TensorRef> = [x].into_iter().chain(self.mask).collect();
                 self.graph.add_named("mean", GlobalAveragePooling1D::default(), &inputs)
+            }
+            Pooling::First => {
+                let first = self.graph.add(Cropping1D { cropping: [0, self.length - 1] }, &[x]);
+                self.graph.add(Flatten {}, &[first])
+            }
+        }
+    }
+
+    fn output(&mut self, table: LayerRef, x: TensorRef, (output, pooling): (Output, Pooling)) -> TensorRef {
+        match output {
+            Output::Vectors => x,
+            Output::MeanVector => self.pooled(x, pooling),
+            Output::Classes { count, .. } => {
+                let vector = self.pooled(x, pooling);
+                self.graph.add_named(CLASSIFIER, Dense::new(count), &[vector])
             }
             Output::Logits | Output::LogitsByDocument if self.architecture.tied_output => {
                 self.graph.call_reversed(table, &[x])

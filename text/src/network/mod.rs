@@ -1,11 +1,12 @@
 //! The network of a language model, as a model of `manyhands` with the weights of its files.
 
-// Files: `graph.rs`: the layers; `rotary.rs`: the one of rotary positions; `fill.rs`: their weights; `cached.rs`: networks that keep keys
-// and values.
+// Files: `graph.rs`: the layers; `rotary.rs`: the one of rotary positions; `pooling.rs`: the vector of a text; `fill.rs`: weights;
+// `cached.rs`: networks that keep keys and values.
 
 mod cached;
 mod fill;
 mod graph;
+mod pooling;
 mod rotary;
 
 pub use cached::{beginning, next};
@@ -14,6 +15,7 @@ use manyhands::Model;
 use manyhands::layers::Lora;
 use manyhands_engine::{names, shown};
 
+use self::pooling::Pooling;
 use crate::architecture::{Architecture, Family, Positions};
 use crate::{Error, ModelFiles, Result};
 
@@ -41,12 +43,26 @@ pub enum Output {
     Vectors,
     /// The mean of the vectors of all tokens that are no padding, `[width]`: of networks that read in no order.
     MeanVector,
+    /// Logits of classes, `[classes]`: a product behind the vector of the text, of networks that read in no order. Tokens are the one
+    /// input; zeros behind them are padding.
+    Classes {
+        /// Number of classes.
+        count: usize,
+        /// Seed of the product's first weights.
+        seed: u64,
+    },
 }
+
+/// Name of the layer that gives the logits of classes.
+pub const CLASSIFIER: &str = "classifier";
 
 /// Builds a language model for rows of `length` tokens, with the weights of its files.
 ///
 /// Layers have the names of the files' tensors here: `blocks.3.attention.query` has `kernel` and perhaps `bias`. All can be trained, but
 /// those that the files keep [packed](ModelFiles::packed), which are frozen.
+///
+/// The vector of a text, behind which its classes are told, is that of sentence-transformers before it is brought to length 1: the mean
+/// of the tokens, or the vector of the first, as `1_Pooling/config.json` says.
 ///
 /// # Errors
 /// If the length is 0 or above the network's positions, the network has no such output, a block sees fewer tokens than `length`, or a
@@ -54,7 +70,11 @@ pub enum Output {
 pub fn build(files: &ModelFiles, length: usize, output: Output) -> Result<Model> {
     let architecture = files.architecture();
     check(architecture, length, output)?;
-    let mut model = graph::build(architecture, &files.formats(), length, output)?;
+    let pooling = match output {
+        Output::Classes { .. } => Pooling::of(files)?,
+        _ => Pooling::Mean,
+    };
+    let mut model = graph::build(architecture, &files.formats(), length, (output, pooling))?;
     fill::fill(&mut model, files)?;
     Ok(model)
 }
@@ -74,7 +94,7 @@ pub fn layers_of(architecture: &Architecture, parts: &[&str]) -> Vec<String> {
 }
 
 /// Freezes a language model, with trainable factors of low rank beside the kernels of some layers: all else, biases too, stays as it is,
-/// as PEFT's `LoraConfig` has it.
+/// as PEFT's `LoraConfig` has it. Only the layer of classes, which is new, is trained as a whole.
 ///
 /// # Errors
 /// As [`Model::enable_lora`].
@@ -86,7 +106,8 @@ pub fn enable_lora<'a>(
 ) -> Result<()> {
     let layers: Vec<&str> = layers.into_iter().collect();
     model.enable_lora(layers.iter().copied(), lora.frozen_bias(), seed)?;
-    model.freeze_all_but(layers)
+    let classifier = model.is_trainable(CLASSIFIER).map(|_| CLASSIFIER);
+    model.freeze_all_but(layers.into_iter().chain(classifier))
 }
 
 /// Factors of low rank that are added to a model.
@@ -121,6 +142,12 @@ impl Factors {
         match wanted.iter().find(|part| !known.contains(&part.as_str())) {
             None if !wanted.is_empty() => Ok(wanted.iter().map(String::as_str).collect()),
             None => refuse("needs a layer at least, but names none", "leave it out: all are trained"),
+            Some(part) if graph::linear_parts(architecture).contains(&part.as_str()) => {
+                let problem = format!(
+                    "names `{part}`, which GPT-2 joins with others in `c_attn`: PEFT's one factor for all can't be had by parts"
+                );
+                refuse(&problem, &format!("name others of {}, or leave it out for all of them", known.join(", ")))
+            }
             Some(part) => {
                 let problem = format!("names `{}`, which can't have factors in this model", shown(part));
                 refuse(&problem, &names::help(part, "it has", &known))
@@ -154,7 +181,7 @@ fn check(architecture: &Architecture, length: usize, output: Output) -> Result<(
         Output::Logits | Output::LogitsByDocument if !architecture.causal => {
             refuse("needs to read in order to give words, but reads in none".into(), "ask for its vectors".into())
         }
-        Output::MeanVector if architecture.causal => refuse(
+        Output::MeanVector | Output::Classes { .. } if architecture.causal => refuse(
             "needs to read in no order to give the vector of a text, but reads in order".into(),
             "take a model as MiniLM".into(),
         ),

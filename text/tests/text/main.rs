@@ -5,6 +5,7 @@
 
 mod blocks;
 mod chats;
+mod classes;
 mod damaged;
 mod examples;
 #[path = "../../../tests/common/fuzz.rs"]

@@ -216,7 +216,7 @@ fn lost_adapters_change_no_bit_of_the_factors() {
 }
 
 /// As PEFT's: within 1e-5 for ten steps, then 1e-3.
-fn assert_losses(name: &str, losses: &[f64], known: &[f64]) {
+pub fn assert_losses(name: &str, losses: &[f64], known: &[f64]) {
     assert_eq!(losses.len(), known.len());
     for (step, (loss, known)) in losses.iter().zip(known).enumerate() {
         let bound = if step < 10 { 1e-5 } else { 1e-3 };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use manyhands::Predictor;
-use manyhands::data::InMemory;
+use manyhands::data::{InMemory, Vocabulary};
 use manyhands_engine::adapters::Info;
 use manyhands_text::architecture::{Activation, Family, Positions, RotaryScaling};
 use manyhands_text::chat::Ending;
@@ -140,5 +140,17 @@ fn minilm_gives_the_vectors_of_transformers() {
             assert!(off <= 1e-5, "{}: off by {off}", known["text"]);
         }
         assert_eq!(vector.len(), golden.len());
+    }
+}
+
+/// Word pieces of a model file, and a classifier's tokens, are those by which the golden vectors were computed.
+#[test]
+#[ignore = "fetches 175 MB"]
+fn minilm_divides_texts_as_transformers() {
+    let vocabulary = Vocabulary::word_pieces(&fetched().join("minilm/tokenizer.json")).unwrap();
+    for known in golden_of("minilm")["vectors"].as_array().unwrap() {
+        let ids = golden::numbers(&known["ids"]);
+        let own = vocabulary.encode_padded(known["text"].as_str().unwrap(), ids.len());
+        assert!(own.iter().copied().map(f64::from).eq(ids), "{}", known["text"]);
     }
 }

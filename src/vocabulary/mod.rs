@@ -1,6 +1,16 @@
 //! Texts as numbers: a text is cut into tokens, and a vocabulary gives each a whole number.
 
+// Files: `word_pieces.rs`: tokens of BERT; `bert_words.rs`: the words that they are pieces of.
+
+#[cfg(feature = "files")]
+mod bert_words;
+#[cfg(feature = "files")]
+mod word_pieces;
+
 use std::collections::BTreeMap;
+
+#[cfg(feature = "files")]
+use word_pieces::WordPieces;
 
 use serde::{Deserialize, Serialize};
 
@@ -67,11 +77,12 @@ pub struct TokenSettings {
 /// assert_eq!(vocabulary.decode(&[2, 3]), "to be");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Vocabulary {
     settings: TokenSettings,
     tokens: Vec<String>,
     numbers: BTreeMap<String, u32>,
+    word_pieces: Option<WordPieces>,
 }
 
 /// A vocabulary in a file.
@@ -80,18 +91,33 @@ struct Stored {
     #[serde(flatten)]
     settings: TokenSettings,
     tokens: Vec<String>,
+    /// In place of the settings, if the tokens are word pieces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    word_pieces: Option<WordPieces>,
 }
 
-impl From<Stored> for Vocabulary {
-    fn from(Stored { settings, tokens }: Stored) -> Self {
-        let numbers = tokens.iter().cloned().zip(0..).skip(RESERVED.len()).collect();
-        Self { settings, tokens, numbers }
+/// Word pieces need tables of Unicode, which a build without files lacks: their vocabularies can't be read there.
+#[cfg(not(feature = "files"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum WordPieces {}
+
+impl TryFrom<Stored> for Vocabulary {
+    type Error = String;
+
+    fn try_from(Stored { settings, tokens, word_pieces }: Stored) -> Result<Self, String> {
+        let first = if word_pieces.is_some() { 0 } else { RESERVED.len() };
+        let numbers = tokens.iter().cloned().zip(0..).skip(first).collect();
+        #[cfg(feature = "files")]
+        if word_pieces.is_some() {
+            WordPieces::check(&numbers)?;
+        }
+        Ok(Self { settings, tokens, numbers, word_pieces })
     }
 }
 
 impl From<Vocabulary> for Stored {
-    fn from(Vocabulary { settings, tokens, .. }: Vocabulary) -> Self {
-        Self { settings, tokens }
+    fn from(Vocabulary { settings, tokens, word_pieces, .. }: Vocabulary) -> Self {
+        Self { settings, tokens, word_pieces }
     }
 }
 
@@ -109,7 +135,9 @@ impl Vocabulary {
         counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let most = settings.max_tokens.unwrap_or(usize::MAX);
         let tokens = RESERVED.into_iter().map(str::to_owned).chain(counted.into_iter().map(|(token, _)| token));
-        Stored { settings, tokens: tokens.take(most).collect() }.into()
+        let tokens: Vec<String> = tokens.take(most).collect();
+        let numbers = tokens.iter().cloned().zip(0..).skip(RESERVED.len()).collect();
+        Self { settings, tokens, numbers, word_pieces: None }
     }
 
     /// The settings that made it.
@@ -122,17 +150,30 @@ impl Vocabulary {
         &self.tokens
     }
 
-    /// The numbers of a text's tokens.
+    /// The numbers of a text's tokens; of word pieces, without the tokens of begin and end.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         let mut numbers = Vec::new();
+        #[cfg(feature = "files")]
+        if let Some(pieces) = self.word_pieces {
+            pieces.each_number(&self.numbers, text, |number| numbers.push(number));
+            return numbers;
+        }
         self.settings.each_token(text, |token| numbers.push(self.numbers.get(token).copied().unwrap_or(UNKNOWN)));
         numbers
     }
 
-    /// The numbers of a text's first tokens as an input of `length` elements; zeros follow a shorter text.
+    /// The numbers of a text's first tokens as an input of `length` elements; zeros follow a shorter text. Word pieces stand between the
+    /// tokens of begin and end, however long the text is.
     #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
     pub fn encode_padded(&self, text: &str, length: usize) -> Vec<f32> {
-        let mut row: Vec<f32> = self.encode(text).into_iter().take(length).map(|number| number as f32).collect();
+        let mut numbers = self.encode(text);
+        #[cfg(feature = "files")]
+        if self.word_pieces.is_some() {
+            let [begin, end] = WordPieces::around(&self.numbers);
+            numbers.truncate(length.saturating_sub(2));
+            numbers = [begin].into_iter().chain(numbers).chain([end]).collect();
+        }
+        let mut row: Vec<f32> = numbers.into_iter().take(length).map(|number| number as f32).collect();
         row.resize(length, PADDING as f32);
         row
     }
@@ -142,6 +183,10 @@ impl Vocabulary {
         let tokens =
             numbers.iter().filter(|number| **number != PADDING).filter_map(|number| self.tokens.get(*number as usize));
         let tokens: Vec<&str> = tokens.map(String::as_str).collect();
+        #[cfg(feature = "files")]
+        if self.word_pieces.is_some() {
+            return WordPieces::joined(&tokens.join(" "));
+        }
         match self.settings.split {
             Split::Whitespace => tokens.join(" "),
             Split::Character => tokens.concat(),
