@@ -294,7 +294,13 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     assert!(warned.contains("1 texts are left out") && warned.contains("the first is line 1"), "{warned}");
 
     let vectors = refused(&folder, &format!("finetune {} chat.jsonl", model("bert")));
-    assert!(vectors.contains("bert") || vectors.contains("chat template"), "{vectors}");
+    assert!(vectors.contains("`chat.jsonl` needs to be a table of texts and their classes"), "{vectors}");
+    let joined =
+        refused(&folder, &format!("finetune {} mixed.jsonl --length 32 --layers attention.query", model("gpt2")));
+    assert!(
+        joined.contains("names `attention.query`, which GPT-2 joins") && joined.contains("in `c_attn`"),
+        "{joined}"
+    );
     let none = command(&folder, "finetune").output().unwrap();
     assert!(none.status.code() == Some(2) && text(&none.stderr).contains("<MODEL>"), "{}", text(&none.stderr));
 }

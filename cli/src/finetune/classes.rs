@@ -6,10 +6,10 @@ use std::sync::Arc;
 use manyhands::data::{Batch, Dataset};
 use manyhands::schema::few;
 use manyhands::{Error, Result};
-use manyhands_engine::shown::thousands;
+use manyhands_engine::shown::{shown, thousands};
 use manyhands_text::{ModelFiles, network};
 
-use super::super::init::{TextColumns, data_of, quoted_path};
+use super::super::init::{TextColumns, data_of, has_extension, quoted_path};
 use super::super::settings::SettingsFile;
 use super::super::terminal::Terminal;
 use super::FinetuneArgs;
@@ -30,6 +30,7 @@ pub(super) fn settings(
     terminal: &Terminal,
 ) -> Result<SettingsFile> {
     refuse_writing(args)?;
+    refuse_texts(model, table)?;
     let columns = TextColumns::of(table, args.text.as_deref(), args.target.as_deref())?;
     let data = |length: usize| -> Result<String> {
         Ok(format!(
@@ -91,6 +92,17 @@ fn refuse_writing(args: &FinetuneArgs) -> Result<()> {
             "leave it out, or name a model such as SmolLM2",
         )),
     }
+}
+
+/// Refuses texts that only a model that writes can learn.
+fn refuse_texts(model: &Path, texts: &Path) -> Result<()> {
+    if !texts.is_dir() && !has_extension(texts, &["json", "jsonl", "txt", "md"]) {
+        return Ok(());
+    }
+    let problem = format!("needs to be a table of texts and their classes, which `{}` learns to tell", shown(model));
+    let help =
+        "write it as a table with a column of texts and one of classes, or name a model that writes, such as SmolLM2";
+    Err(Error::data(format!("`{}`", shown(texts)), problem, help))
 }
 
 /// Tokens of each text, sorted, from rows of `most` tokens.
