@@ -295,8 +295,8 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
 
     let vectors = refused(&folder, &format!("finetune {} chat.jsonl", model("bert")));
     assert!(vectors.contains("`chat.jsonl` needs to be a table of texts and their classes"), "{vectors}");
-    let joined =
-        refused(&folder, &format!("finetune {} mixed.jsonl --length 32 --layers attention.query", model("gpt2")));
+    fs::write(folder.path().join("plain.jsonl"), ["{\"text\": \"red red\"}"; 8].join("\n")).unwrap();
+    let joined = refused(&folder, &format!("finetune {} plain.jsonl --layers attention.query", model("gpt2")));
     assert!(
         joined.contains("names `attention.query`, which GPT-2 joins") && joined.contains("in `c_attn`"),
         "{joined}"
