@@ -12,14 +12,19 @@ import { manyhands, predicted, printed, printedOf } from "./command.js";
 
 test("scaling is measured here, and predicted as the native command predicts it", async () => {
   const { page, said, leave } = await open(plain, "?adapters=cpu,cpu&model=small&batch_size=32");
-  await page.click("#measure");
+  // Beside the speed of all, so that it stands beside that of a simulated rig: in the first screen, and not under the last figure.
+  await page.locator("#fact-gain", { hasText: /^measure$/ }).click();
   await page.locator("#measured tbody tr").nth(3).waitFor();
+  await page.locator("#fact-gain", { hasText: /^\d+\.\d\d$/ }).waitFor();
+  const gain = Number(await page.locator("#fact-gain").textContent());
   assert.equal(await page.locator("#measured figure").count(), 2);
   const numbers = (/** @type {string[]} */ texts) => texts.map((text) => text.replaceAll(",", "").split("–").map(Number));
   const speeds = await page.locator("#measured td:nth-child(4)").evaluateAll((cells) => cells.map((cell) => cell.firstChild?.textContent ?? ""));
   const spread = numbers(await page.locator("#measured td:nth-child(4) small").allTextContents());
   assert.equal(spread.length, 4, "two numbers of adapters, two ways");
   numbers(speeds).forEach(([speed], at) => assert.ok(spread[at][0] <= speed && speed <= spread[at][1], `${speed} and ${spread[at]}`));
+  const [one, both] = numbers(speeds).map(([speed]) => speed);
+  assert.ok(gain > 0.3 && gain < 1.05 * (both / one), `${gain} times the faster one alone, ${both / one} times the first`);
   assert.match((await page.locator("#scaling-honest").textContent()) ?? "", /share its cores/);
 
   await page.click("#predict");

@@ -329,6 +329,7 @@ function fail(message) {
   banner(`${text}. It needs a recent browser with WebAssembly; loading the page again may help.`, "failed");
   say(byId("status", HTMLElement), "The engine has stopped.");
   announce(text);
+  measurement.enabled = false;
   // Measurements are kept, and can still be saved.
   for (const button of document.querySelectorAll("button:not(.word)")) if (button instanceof HTMLButtonElement) button.disabled = button.id !== "export-metrics" || store.hello === null;
   for (const list of document.querySelectorAll("select")) list.disabled = true;

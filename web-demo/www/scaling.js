@@ -111,10 +111,27 @@ function unlike(points, spread) {
   return alike.map(({ n_adapters }) => `${n_adapters - 1} and ${n_adapters} adapters can’t be told apart: their bars overlap.`).join(" ");
 }
 
+/**
+ * How many times as fast all adapters are as the fastest of them alone, with the same batch.
+ * @param {Point[]} points
+ */
+function gain(points) {
+  const sums = points.map(({ rows_per_s, efficiency }) => rows_per_s / efficiency);
+  const alone = sums.map((sum, at) => sum - (at > 0 ? sums[at - 1] : 0));
+  return points[points.length - 1].rows_per_s / Math.max(...alone);
+}
+
 /** Measures the rig of this page. */
 export class Measurement {
   #pair = new Pair(byId("measured", HTMLElement));
   #button = byId("measure", HTMLButtonElement);
+  /** How much faster all are than the fastest alone, beside the speed; measured when it is clicked. */
+  #gain = byId("fact-gain", HTMLButtonElement);
+  /** The adapters as they are, and as they were when they were measured. */
+  #rig = "";
+  #measured = "";
+  #is_ready = false;
+  #gained = "";
   #says = byId("measure-says", HTMLElement);
   #is_running = false;
   #link;
@@ -127,27 +144,42 @@ export class Measurement {
   constructor(link, batchSize) {
     this.#link = link;
     this.#batchSize = batchSize;
-    this.#button.addEventListener("click", ({ detail }) => {
-      // The second click of a double one would cancel what the first began.
-      if (detail > 1) return;
-      if (this.#is_running) link.send({ type: "cancel" });
-      else void this.#measure();
-    });
+    for (const button of [this.#button, this.#gain]) {
+      button.addEventListener("click", ({ detail }) => {
+        // The second click of a double one would cancel what the first began.
+        if (detail > 1) return;
+        if (this.#is_running) link.send({ type: "cancel" });
+        else void this.#measure();
+      });
+    }
   }
 
   async #measure() {
     this.#is_running = true;
     this.#button.textContent = "Cancel";
+    this.#showGain("…");
     say(this.#says, "Measuring…");
+    const rig = this.#rig;
     try {
       const { report, spread, rounds } = await this.#link.ask({ type: "measure", batch_size: this.#batchSize() });
       this.#pair.show(report, spread);
+      this.#measured = rig;
+      this.#gained = gain(report.strong).toFixed(2);
       say(this.#says, `Batch of ${report.batch_size}; in the order ${report.adapters.join(", ")}. Medians of ${rounds} rounds in alternation; half of the steps lie within a bar, and within the small numbers.`);
     } catch (error) {
       say(this.#says, firstLine(/** @type {Error} */ (error).message));
     }
     this.#is_running = false;
     this.#button.textContent = "Measure again";
+    this.#showGain();
+  }
+
+  /** @param {string} [text] */
+  #showGain(text) {
+    const is_known = this.#gained !== "" && this.#measured === this.#rig;
+    const is_one = !this.#rig.includes(",");
+    say(this.#gain, text ?? (is_one ? "–" : is_known ? this.#gained : this.#is_ready ? "measure" : "–"));
+    this.#gain.disabled = is_one || (!this.#is_ready && !this.#is_running);
   }
 
   /** @param {Told<"measuring">} event */
@@ -162,6 +194,8 @@ export class Measurement {
    * @param {Member[]} members
    */
   set members(members) {
+    this.#rig = members.filter(({ presence }) => presence === "active").map(({ id, throttle }) => `${id}:${throttle}`).join(",");
+    this.#showGain(this.#is_running ? "…" : undefined);
     const shared = members.some(({ info, shares_device_with }) => isGpu(info) && shares_device_with !== null);
     const on_processor = members.filter(({ info }) => info.kind === "cpu" || info.kind === "software").length;
     const texts = [];
@@ -174,6 +208,8 @@ export class Measurement {
   /** @param {boolean} is_ready */
   set enabled(is_ready) {
     this.#button.disabled = !is_ready && !this.#is_running;
+    this.#is_ready = is_ready;
+    this.#showGain(this.#is_running ? "…" : undefined);
   }
 }
 
