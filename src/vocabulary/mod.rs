@@ -166,13 +166,16 @@ impl Vocabulary {
     /// tokens of begin and end, however long the text is.
     #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
     pub fn encode_padded(&self, text: &str, length: usize) -> Vec<f32> {
-        let mut numbers = self.encode(text);
+        let numbers = self.encode(text);
         #[cfg(feature = "files")]
-        if self.word_pieces.is_some() {
-            let [begin, end] = WordPieces::around(&self.numbers);
-            numbers.truncate(length.saturating_sub(2));
-            numbers = [begin].into_iter().chain(numbers).chain([end]).collect();
-        }
+        let numbers = match self.word_pieces {
+            Some(_) => {
+                let [begin, end] = WordPieces::around(&self.numbers);
+                let within = numbers.into_iter().take(length.saturating_sub(2));
+                [begin].into_iter().chain(within).chain([end]).collect()
+            }
+            None => numbers,
+        };
         let mut row: Vec<f32> = numbers.into_iter().take(length).map(|number| number as f32).collect();
         row.resize(length, PADDING as f32);
         row
