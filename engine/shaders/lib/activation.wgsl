@@ -34,7 +34,7 @@ override LIMIT: f32 = -1.0;
 
 fn activate(x: f32) -> f32 {
     switch ACTIVATION {
-        case 1u: { return select(x, 0.0, x < 0.0); }
+        case 1u: { return sure_relu(x); }
         case 2u: { return select(sloped(x), x, x > 0.0); }
         case 3u: { return sigmoid(x); }
         case 4u: { return sure_tanh(x); }
@@ -43,7 +43,7 @@ fn activate(x: f32) -> f32 {
         case 7u: { return select(-SLOPE * part_that_decays(abs(x)), x, x > 0.0); }
         case 8u: { return 1.0507009874 * select(-1.6732632424 * part_that_decays(abs(x)), x, x > 0.0); }
         case 9u: { return sure_exp(x); }
-        case 10u: { return select(x, 0.0, x < 0.0) + log_of_more(exp(-abs(x))); }
+        case 10u: { return sure_relu(x) + log_of_more(exp(-abs(x))); }
         case 11u: { return x / (1.0 + abs(x)); }
         case 12u: { return hard_sigmoid(x); }
         case 13u: { return 0.5 * x * (1.0 + erf(x * 0.70710678)); }
@@ -150,11 +150,16 @@ fn hard_sigmoid(x: f32) -> f32 {
     return select(select(x / 6.0 + 0.5, 0.0, x <= -3.0), 1.0, x >= 3.0);
 }
 
+// NVIDIA's driver makes max(x, 0) of a comparison, and that is 0 for a NaN.
+fn sure_relu(x: f32) -> f32 {
+    return select(select(x, 0.0, x < 0.0), x, is_nan(x));
+}
+
 fn bounded_relu(x: f32) -> f32 {
     // Without a SLOPE 0, also of minus infinity.
     let below = select(0.0, SLOPE * (x - OFFSET), SLOPE > 0.0);
     let above = select(x, LIMIT, LIMIT >= 0.0 && x > LIMIT);
-    return select(above, below, x <= OFFSET);
+    return select(select(above, below, x <= OFFSET), x, is_nan(x));
 }
 
 // w / (w + 2) with w = exp(x) (exp(x) + 2), in terms of exp(-|x|), which overflows nowhere.
