@@ -214,9 +214,11 @@ fn link(info: &Info, opener: &Opener) -> Result<LinkSpeed> {
         both.push(sent.time(true)?);
         back.push(sent.time(false)?);
     }
+    sent.close();
     let (both, back) = (median(both), median(back));
     let mut short = ProbedAdapter::open(info, opener, SENT / 4096)?;
     let trips = (0..SHORT_ROUNDS).map(|_| short.time(false)).collect::<Result<Vec<_>>>()?;
+    short.close();
     // Where writing is hidden behind reading, it takes no longer.
     let upload_ms = (both - back).max(back / 10.0);
     let rate = |ms: f64| (SENT * size_of::<f32>()) as f64 / ms.max(1e-3) / 1e6;
@@ -254,6 +256,13 @@ impl ProbedAdapter {
         self.ask(Request::Read(Role::Parameters(0)))?;
         self.answer()?;
         Ok(self.clock.now_ms() - begin_ms)
+    }
+
+    /// Waits until the device is closed: a process that ends while NVIDIA's driver still works crashes at its end.
+    fn close(self) {
+        self.handle.requests.close();
+        let closed = async { while self.events.recv().await.is_ok() {} };
+        pollster::block_on(closed.or(self.clock.sleep(LIMIT_MS)));
     }
 
     fn lost(&self, text: String) -> Error {
