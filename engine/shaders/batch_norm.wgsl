@@ -146,6 +146,20 @@ fn statistics(
     partials[(2u * split + 1u) * channels + channel] = m2;
 }
 
+// Sum of a slab's differences from a number.
+fn slab_shift(split: u32, channel: u32, origin: f32) -> f32 {
+    let n = f32(slab_of(split).y);
+    return n * select(slab_moments[2u * split * params.channels + channel] - origin, 0.0, n == 0.0);
+}
+
+// Sum of the squares of a slab's differences from the mean of all.
+fn slab_spread(split: u32, channel: u32, mean: f32) -> f32 {
+    let n = f32(slab_of(split).y);
+    let delta = slab_moments[2u * split * params.channels + channel] - mean;
+    let slab_m2 = slab_moments[(2u * split + 1u) * params.channels + channel];
+    return select(slab_m2 + n * delta * delta, 0.0, n == 0.0);
+}
+
 @compute @workgroup_size(64)
 fn combine_statistics(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -158,20 +172,25 @@ fn combine_statistics(
         return;
     }
     // The mean first, from the first slab's; then the deviations from it. No chain of divisions, and no
-    // cancellation. An empty slab has weight 0.
+    // cancellation. An empty slab has weight 0. Four slabs at a time: their loads wait together.
     let origin = select(slab_moments[channel], 0.0, params.pixels == 0u);
+    let whole = params.splits / 4u * 4u;
     var shift = 0.0;
-    for (var split = 1u; split < params.splits; split += 1u) {
-        let n = f32(slab_of(split).y);
-        shift += n * select(slab_moments[2u * split * channels + channel] - origin, 0.0, n == 0.0);
+    for (var s = 0u; s < whole; s += 4u) {
+        let a = slab_shift(s, channel, origin) + slab_shift(s + 1u, channel, origin);
+        shift += a + (slab_shift(s + 2u, channel, origin) + slab_shift(s + 3u, channel, origin));
+    }
+    for (var s = whole; s < params.splits; s += 1u) {
+        shift += slab_shift(s, channel, origin);
     }
     let mean = origin + shift / f32(max(params.pixels, 1u));
     var m2 = 0.0;
-    for (var split = 0u; split < params.splits; split += 1u) {
-        let n = f32(slab_of(split).y);
-        let delta = slab_moments[2u * split * channels + channel] - mean;
-        let slab_m2 = slab_moments[(2u * split + 1u) * channels + channel];
-        m2 += select(slab_m2 + n * delta * delta, 0.0, n == 0.0);
+    for (var s = 0u; s < whole; s += 4u) {
+        let a = slab_spread(s, channel, mean) + slab_spread(s + 1u, channel, mean);
+        m2 += a + (slab_spread(s + 2u, channel, mean) + slab_spread(s + 3u, channel, mean));
+    }
+    for (var s = whole; s < params.splits; s += 1u) {
+        m2 += slab_spread(s, channel, mean);
     }
     merged_moments[channel] = mean;
     merged_moments[channels + channel] = m2;
@@ -264,15 +283,18 @@ fn backward_sums(
     var at = slab.x * channels + channel;
     var sum = 0.0;
     var product = 0.0;
-    // Sums of four first, so that the running sums round a quarter as often.
-    for (var block = slab.y / 4u; block > 0u; block -= 1u) {
-        let slope = vec4<f32>(slopes[at], slopes[at + channels], slopes[at + 2u * channels], slopes[at + 3u * channels]);
-        let value = vec4<f32>(values[at], values[at + channels], values[at + 2u * channels], values[at + 3u * channels]);
+    // Sums of eight first, so that the running sums round an eighth as often, and sixteen loads wait together.
+    for (var block = slab.y / 8u; block > 0u; block -= 1u) {
+        let slope_1 = vec4<f32>(slopes[at], slopes[at + channels], slopes[at + 2u * channels], slopes[at + 3u * channels]);
+        let value_1 = vec4<f32>(values[at], values[at + channels], values[at + 2u * channels], values[at + 3u * channels]);
         at += 4u * channels;
-        sum += dot(slope, vec4<f32>(1.0));
-        product += dot(slope, (value - mean) * inverse);
+        let slope_2 = vec4<f32>(slopes[at], slopes[at + channels], slopes[at + 2u * channels], slopes[at + 3u * channels]);
+        let value_2 = vec4<f32>(values[at], values[at + channels], values[at + 2u * channels], values[at + 3u * channels]);
+        at += 4u * channels;
+        sum += dot(slope_1 + slope_2, vec4<f32>(1.0));
+        product += dot(slope_1, (value_1 - mean) * inverse) + dot(slope_2, (value_2 - mean) * inverse);
     }
-    for (var rest = slab.y % 4u; rest > 0u; rest -= 1u) {
+    for (var rest = slab.y % 8u; rest > 0u; rest -= 1u) {
         sum += slopes[at];
         product += slopes[at] * ((values[at] - mean) * inverse);
         at += channels;
@@ -294,9 +316,18 @@ fn backward_parameters(
     }
     var sum = 0.0;
     var product = 0.0;
-    for (var split = 0u; split < params.splits; split += 1u) {
-        sum += slab_sums[2u * split * channels + channel];
-        product += slab_sums[(2u * split + 1u) * channels + channel];
+    let apart = 2u * channels;
+    var at = channel;
+    for (var block = params.splits / 4u; block > 0u; block -= 1u) {
+        sum += (slab_sums[at] + slab_sums[at + apart]) + (slab_sums[at + 2u * apart] + slab_sums[at + 3u * apart]);
+        let p = at + channels;
+        product += (slab_sums[p] + slab_sums[p + apart]) + (slab_sums[p + 2u * apart] + slab_sums[p + 3u * apart]);
+        at += 4u * apart;
+    }
+    for (var rest = params.splits % 4u; rest > 0u; rest -= 1u) {
+        sum += slab_sums[at];
+        product += slab_sums[at + channels];
+        at += apart;
     }
     sums[channel] = sum;
     sums[channels + channel] = product;

@@ -115,7 +115,7 @@ pub static BACKWARD_SUMS: Kernel = kernel(
     "backward_sums",
     [&["values", "slopes", "saved_moments"], &["partial_sums"], &[]],
     (twins::backward_sums, fast::backward_sums),
-    // Sums of up to 4096 normal numbers of both signs, by blocks of four, about 60 in size.
+    // Sums of up to 4096 normal numbers of both signs, by blocks of eight, about 60 in size.
     1e-4,
     cases::backward_sums,
 );
