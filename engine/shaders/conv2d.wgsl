@@ -4,10 +4,13 @@
 //     iy = oy stride_h + kh DILATION_H - pad_top, ix = ox stride_w + kw DILATION_W - pad_left; x is 0 outside the image
 //     first(co) is the first of the in_c / GROUPS channels that the group of filter co sees
 //
+// With several splits, y is [splits, rows, out_h, out_w, out_c]: split s has the sums over places in the patch [s c, (s + 1) c),
+// c = ceil(patch / splits), and split_sum.finish adds them, the bias and the activation, which are left out here.
+//
 // Source    ours; tile loops in lib/product_*.wgsl. No patches are written to memory.
 // Shapes    x [rows, in_h, in_w, in_c], w [k_h, k_w, in_c / GROUPS, out_c], y [rows, out_h, out_w, out_c],
-//           bias [out_c].
-// Grid      one workgroup a tile of [rows out_h out_w, out_c / GROUPS], times GROUPS along z.
+//           bias [out_c]; y times `splits`.
+// Grid      one workgroup a tile of [rows out_h out_w, out_c / GROUPS], times GROUPS `splits` along z.
 // Accuracy  within 1e-5 of the twin, relative to 1 + |y|, for sums of up to 1100: in order of kh, kw, ci.
 // Twin      src/kernels/conv2d.rs, fn forward_twin.
 // Uses      lib/product_*.wgsl, lib/activation.wgsl, lib/grid.wgsl
@@ -65,7 +68,10 @@ const A_ALONG_K: bool = true;
 const B_ALONG_K: bool = false;
 
 fn product_sizes(part: u32) -> vec4<u32> {
-    return vec4<u32>(params.rows * params.out_h * params.out_w, group_out(), 0u, params.k_h * params.k_w * group_in());
+    let terms = params.k_h * params.k_w * group_in();
+    let chunk = (terms + params.splits - 1u) / params.splits;
+    let first = min(part / GROUPS * chunk, terms);
+    return vec4<u32>(params.rows * params.out_h * params.out_w, group_out(), first, min(first + chunk, terms));
 }
 
 // A row is a pixel of y: where its patch begins in x, as an index and as (iy, ix). In the padding these
@@ -75,7 +81,7 @@ fn row_of_a(row: u32, part: u32) -> vec4<u32> {
     let iy = line % params.out_h * params.stride_h - params.pad_top;
     let ix = row % params.out_w * params.stride_w - params.pad_left;
     let image = line / params.out_h * params.in_h * params.in_w;
-    return vec4<u32>((image + iy * params.in_w + ix) * params.in_c + part * group_in(), iy, ix, 0u);
+    return vec4<u32>((image + iy * params.in_w + ix) * params.in_c + part % GROUPS * group_in(), iy, ix, 0u);
 }
 
 // A place in the patch: as an index from the patch's begin, and as lines, columns and channels from there.
@@ -98,7 +104,7 @@ fn load_a(row: vec4<u32>, inner: vec4<u32>) -> f32 {
 }
 
 fn column_of_b(column: u32, part: u32) -> u32 {
-    return part * group_out() + column;
+    return part % GROUPS * group_out() + column;
 }
 
 fn inner_of_b(k: u32, part: u32) -> vec2<u32> {
@@ -114,8 +120,9 @@ fn load_b(inner: vec2<u32>, column: u32) -> f32 {
 }
 
 fn store(row: u32, column: u32, part: u32, sum: f32) {
-    let co = part * group_out() + column;
+    let co = part % GROUPS * group_out() + column;
+    let pixel = part / GROUPS * params.rows * params.out_h * params.out_w + row;
     var value = sum;
     if (USE_BIAS != 0u) { value += bias[co]; }
-    y[row * params.out_c + co] = activate(value);
+    y[pixel * params.out_c + co] = activate(value);
 }

@@ -9,11 +9,14 @@
 // kh = kh0 + stride_h j only; dilated windows have no strides. Each phase is a product of its own: nothing is multiplied
 // by a zero between the strides, and each result is gathered by one invocation, so the order of the sum is fixed.
 //
+// With several splits, d_x is [splits, rows, in_h, in_w, in_c]: split s has the sums over taps and filters [s c, (s + 1) c) of the
+// phase's, c = ceil(of all / splits), and split_sum.finish adds them, the bias and the activation, which are left out here.
+//
 // Source    ours; tile loops in lib/product_*.wgsl.
 // Shapes    dy [rows, out_h, out_w, out_c], w [k_h, k_w, in_c / GROUPS, out_c], d_x [rows, in_h, in_w, in_c],
-//           bias [in_c].
+//           bias [in_c]; d_x times `splits`.
 // Grid      one workgroup a tile of [rows ceil(in_h / stride_h) ceil(in_w / stride_w), in_c / GROUPS],
-//           times stride_h stride_w GROUPS along z.
+//           times stride_h stride_w GROUPS `splits` along z.
 // Accuracy  within 1e-5 of the twin, relative to 1 + |d_x|, for sums of up to 1100: in order of kh, kw, co.
 // Twin      src/kernels/conv2d.rs, fn backward_input_twin.
 // Uses      lib/product_*.wgsl, lib/activation.wgsl, lib/grid.wgsl
@@ -86,7 +89,7 @@ struct Phase {
 
 fn phase(part: u32) -> Phase {
     let stride = vec2<u32>(params.stride_h, params.stride_w);
-    let number = part / GROUPS;
+    let number = part / GROUPS % (stride.x * stride.y);
     let at = vec2<u32>(number / stride.y, number % stride.y);
     let padded = at + vec2<u32>(params.pad_top, params.pad_left);
     let tap = padded % stride;
@@ -97,9 +100,17 @@ fn phase(part: u32) -> Phase {
     return Phase(at, size, tap, taps, padded / stride);
 }
 
+// The part of the sum.
+fn split(part: u32) -> u32 {
+    return part / (GROUPS * params.stride_h * params.stride_w);
+}
+
 fn product_sizes(part: u32) -> vec4<u32> {
     let p = phase(part);
-    return vec4<u32>(params.rows * p.size.x * p.size.y, group_in(), 0u, p.taps.x * p.taps.y * group_out());
+    let terms = p.taps.x * p.taps.y * group_out();
+    let chunk = (terms + params.splits - 1u) / params.splits;
+    let first = min(split(part) * chunk, terms);
+    return vec4<u32>(params.rows * p.size.x * p.size.y, group_in(), first, min(first + chunk, terms));
 }
 
 // A row is a pixel of the phase: the pixel of dy under its first tap, as an index and as (oy, ox).
@@ -159,7 +170,7 @@ fn load_b(inner: vec2<u32>, column: u32) -> f32 {
 fn store(row: u32, column: u32, part: u32, sum: f32) {
     let p = phase(part);
     let line = row / p.size.y;
-    let image = line / p.size.x;
+    let image = split(part) * params.rows + line / p.size.x;
     let iy = line % p.size.x * params.stride_h + p.at.x;
     let ix = row % p.size.y * params.stride_w + p.at.y;
     let ci = part % GROUPS * group_in() + column;

@@ -2,9 +2,12 @@
 //
 //     y[m, n] = act(sum over k of x[m, k] w[k, n] + bias[n])
 //
+// With several splits, y is [splits, m, n]: split s has the sums over k in [s c, (s + 1) c), c = ceil(k / splits), and
+// split_sum.finish adds them, the bias and the activation, which are left out here.
+//
 // Source    ours; tile loops in lib/product_*.wgsl.
-// Shapes    x [m, k], w [k, n], y [m, n], row-major: offsets and row strides in elements; bias [n].
-// Grid      one workgroup a tile of y.
+// Shapes    x [m, k], w [k, n], y [splits, m, n], row-major: offsets and row strides in elements; bias [n].
+// Grid      one workgroup a tile of [m, n], times `splits` along z.
 // Accuracy  within 1e-5 of the twin, relative to 1 + |y|, for k up to 1100: f32 sums in order of k.
 // Twin      src/kernels/dense.rs, fn forward_twin.
 // Uses      lib/product_*.wgsl, lib/activation.wgsl, lib/grid.wgsl
@@ -44,7 +47,9 @@ const A_ALONG_K: bool = true;
 const B_ALONG_K: bool = false;
 
 fn product_sizes(part: u32) -> vec4<u32> {
-    return vec4<u32>(params.m, params.n, 0u, params.k);
+    let chunk = (params.k + params.splits - 1u) / params.splits;
+    let first = min(part * chunk, params.k);
+    return vec4<u32>(params.m, params.n, first, min(first + chunk, params.k));
 }
 
 fn row_of_a(row: u32, part: u32) -> vec4<u32> {
@@ -82,5 +87,5 @@ fn load_b(inner: vec2<u32>, column: u32) -> f32 {
 fn store(row: u32, column: u32, part: u32, sum: f32) {
     var value = sum;
     if (USE_BIAS != 0u) { value += bias[column]; }
-    y[params.y_offset + row * params.y_stride + column] = activate(value);
+    y[params.y_offset + (part * params.m + row) * params.y_stride + column] = activate(value);
 }

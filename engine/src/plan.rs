@@ -4,12 +4,13 @@
 //! so that what will run where can be tested by reading.
 
 // Files: `layout.rs`: position of each parameter; `places.rs`: places of a stage's parameters in the whole model's; `record.rs`: how
-// layers write a plan; `unread.rs`: removes commands whose results no command reads; `text.rs`: a plan as text; `wire.rs`: requests as
-// numbers, for a worker of a page; `work.rs`: costs of its kernels.
+// layers write a plan; `split_sums.rs`: more workgroups for products with few results; `unread.rs`: removes commands whose results no
+// command reads; `text.rs`: a plan as text; `wire.rs`: requests as numbers, for a worker of a page; `work.rs`: costs of its kernels.
 
 mod layout;
 mod places;
 mod record;
+mod split_sums;
 mod text;
 mod unread;
 pub mod wire;
@@ -29,6 +30,7 @@ pub use crate::size::{Grid, Length, Scalars, Word, length_word, vectors_word};
 pub use layout::{Layout, PlacedTensor};
 pub use places::{Place, Places};
 pub use record::{Node, Recorder, Tensor};
+pub use split_sums::SplitSums;
 pub use wire::{Reader, Wire};
 pub use work::{Work, product_flops};
 

@@ -18,4 +18,5 @@ mod contract;
 mod drivers;
 mod list;
 mod profile;
+mod split_sums;
 mod tuning;

@@ -6,7 +6,7 @@ mod sizes;
 
 use super::activation_functions::Function;
 use super::parallel::Slabs;
-use super::product::{HALF_FACTORS, with_factors};
+use super::product::{HALF_FACTORS, unsplit, with_factors};
 use super::rounding::single;
 use super::text::wgsl;
 use super::{Call, Kernel, Library};
@@ -20,7 +20,8 @@ pub use sizes::{ConvForm, Params, Record};
 const CONSTANTS: &[&str] =
     &["ACTIVATION", "SLOPE", "OFFSET", "LIMIT", "USE_BIAS", "GROUPS", "DILATION_H", "DILATION_W", HALF_FACTORS];
 
-/// `y = act(conv(x, w) + bias)`; `x [rows, in_h, in_w, in_c]`, `w [k_h, k_w, in_c / groups, out_c]`.
+/// `y = act(conv(x, w) + bias)`; `x [rows, in_h, in_w, in_c]`, `w [k_h, k_w, in_c / groups, out_c]`. With several splits, partial sums over
+/// parts of a patch, `[splits, rows, out_h, out_w, out_c]`, for [`split_sum`](super::split_sum).
 ///
 /// Grid: [`Params::forward_grid`]. Constants: those of [`ConvForm`] and of [`Function`]; `USE_BIAS` 0 leaves `bias` unread.
 pub static FORWARD: Kernel = Kernel {
@@ -34,7 +35,7 @@ pub static FORWARD: Kernel = Kernel {
     workgroup: 64,
     constants: CONSTANTS,
     twin: |call, outputs| with_factors(call, outputs, forward_twin),
-    fast: Some(|call, outputs| with_factors(call, outputs, patches::forward)),
+    fast: Some(|call, outputs| with_factors(call, outputs, forward_fast)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: cases::forward,
@@ -42,7 +43,7 @@ pub static FORWARD: Kernel = Kernel {
 .lean();
 
 /// The gradient with respect to `x`, from `dy [rows, out_h, out_w, out_c]`; with `USE_BIAS` 1, which adds `bias [in_c]`, the
-/// transposed convolution of `dy`.
+/// transposed convolution of `dy`. With several splits, partial sums as of [`FORWARD`].
 ///
 /// Grid: [`Params::backward_input_grid`]. Constants: those of [`ConvForm`] and of [`Function`]; `USE_BIAS`, 0 unless set: then
 /// `bias` is not read, and may be any buffer.
@@ -57,7 +58,7 @@ pub static BACKWARD_INPUT: Kernel = Kernel {
     workgroup: 64,
     constants: CONSTANTS,
     twin: |call, outputs| with_factors(call, outputs, backward_input_twin),
-    fast: Some(|call, outputs| with_factors(call, outputs, patches::backward_input)),
+    fast: Some(|call, outputs| with_factors(call, outputs, backward_input_fast)),
     tolerance: TOLERANCE,
     #[cfg(not(target_arch = "wasm32"))]
     cases: cases::backward_input,
@@ -92,21 +93,33 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &BACKWARD_INPUT, &BACKWARD_WEIGHTS]
 /// Rounding of f32 sums in any order, for sums of size 1 and up to 1100 terms; 3e-6 was measured.
 const TOLERANCE: f32 = 1e-5;
 
+fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    unsplit(call, outputs, [patches::forward, forward_twin]);
+}
+
+fn backward_input_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    unsplit(call, outputs, [patches::backward_input, backward_input_twin]);
+}
+
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = ConvSizes::of_call(call);
     let (x, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
     let function = Function::of_call(call);
     let use_bias = call.constant("USE_BIAS", 1.0) != 0.0;
+    let slabs = Slabs::new(s.patch(), s.splits);
     for pixel in 0..s.pixels() {
         let seen: Vec<Option<usize>> = (0..s.taps()).map(|tap| s.seen(s.at(pixel), tap)).collect();
         for co in 0..s.out_c {
             let first = co / s.group_out() * s.group_in();
-            let mut sum = if use_bias { f64::from(bias[co]) } else { 0.0 };
-            for (tap, place) in seen.iter().enumerate().filter_map(|(tap, place)| Some((tap, (*place)?))) {
-                let weight = |ci| f64::from(w[(tap * s.group_in() + ci) * s.out_c + co]);
-                sum += (0..s.group_in()).map(|ci| f64::from(x[place + first + ci]) * weight(ci)).sum::<f64>();
+            let bias = if use_bias { f64::from(bias[co]) } else { 0.0 };
+            let term = |at: usize| {
+                let seen = seen[at / s.group_in()].map_or(0.0, |place| f64::from(x[place + first + at % s.group_in()]));
+                seen * f64::from(w[at * s.out_c + co])
+            };
+            for split in 0..s.splits {
+                let sum: f64 = slabs.range(split).map(term).sum();
+                outputs[0][(split * s.pixels() + pixel) * s.out_c + co] = single(function.activate(sum + bias));
             }
-            outputs[0][pixel * s.out_c + co] = single(function.activate(sum));
         }
     }
 }
@@ -116,14 +129,16 @@ fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let (dy, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
     let function = Function::of_call(call);
     let use_bias = call.constant("USE_BIAS", 0.0) != 0.0;
-    let mut d_x = vec![0.0f64; s.rows * s.in_pixels() * s.in_c];
+    let len = s.rows * s.in_pixels() * s.in_c;
+    let mut d_x = vec![0.0f64; s.splits * len];
     for pixel in 0..s.pixels() {
         for (tap, place) in (0..s.taps()).filter_map(|tap| Some((tap, s.seen(s.at(pixel), tap)?))) {
             for ci in 0..s.in_c {
                 let filters = ci / s.group_in() * s.group_out()..(ci / s.group_in() + 1) * s.group_out();
                 let weights = &w[(tap * s.group_in() + ci % s.group_in()) * s.out_c..][filters.clone()];
-                let terms = dy[pixel * s.out_c..][filters].iter().zip(weights);
-                d_x[place + ci] += terms.map(|(dy, w)| f64::from(*dy) * f64::from(*w)).sum::<f64>();
+                for (filter, (dy, w)) in dy[pixel * s.out_c..][filters].iter().zip(weights).enumerate() {
+                    d_x[s.part_of_input(tap, filter) * len + place + ci] += f64::from(*dy) * f64::from(*w);
+                }
             }
         }
     }

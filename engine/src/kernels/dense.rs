@@ -6,7 +6,7 @@ use super::activation_functions::{Activation, Function};
 use super::cases::{Case, InputFill};
 use super::parallel::Slabs;
 use super::product::{
-    Epilogue, HALF_FACTORS, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, with_factors,
+    Epilogue, HALF_FACTORS, for_each_chunk, matrix, matrix_mut, multiply, multiply_here, unsplit, with_factors,
 };
 use super::rounding::{float, index, single};
 use super::text::wgsl;
@@ -34,17 +34,17 @@ crate::params! {
     y_offset: u32,
     /// Elements from row to row of the output.
     y_stride: u32,
-    /// Parts into which the sum of `backward_weights` is split; 1 for the others.
+    /// Parts into which each sum is split.
     splits: u32,
 }
 
 impl Record {
-    /// The grid of [`FORWARD`], of [`BACKWARD_INPUT`], and of [`BACKWARD_WEIGHTS`] whose sum is not split.
+    /// The grid of a product whose sums are not split.
     pub fn grid(&self) -> Grid {
         self.split_grid(1)
     }
 
-    /// The grid of [`BACKWARD_WEIGHTS`] whose sum is split into so many parts.
+    /// The grid of one whose sums are split into so many parts.
     pub fn split_grid(&self, splits: u32) -> Grid {
         Grid::Tiles { m: self.m, n: self.n, k: self.k, depth: splits }
     }
@@ -68,7 +68,8 @@ impl Params {
     }
 }
 
-/// `y = act(x w + bias)`.
+/// `y = act(x w + bias)`; with several splits, partial sums over parts of the terms, `[splits, m, n]`, for
+/// [`split_sum`](super::split_sum).
 ///
 /// Constants: those of [`Function`]; `USE_BIAS` 0 leaves `bias` unread.
 pub static FORWARD: Kernel = Kernel {
@@ -89,7 +90,7 @@ pub static FORWARD: Kernel = Kernel {
 }
 .lean();
 
-/// `d_x = dy wᵀ`.
+/// `d_x = dy wᵀ`; with several splits, partial sums as of [`FORWARD`].
 pub static BACKWARD_INPUT: Kernel = Kernel {
     stem: "dense_backward_input",
     entry: "backward_input",
@@ -175,6 +176,17 @@ impl DenseSizes {
     }
 }
 
+impl DenseSizes {
+    /// The parts of the sum of a result, and the place of each.
+    fn sums(&self, row: usize, column: usize, term: impl Fn(usize) -> f64) -> impl Iterator<Item = (f64, usize)> {
+        let slabs = Slabs::new(self.k, self.splits);
+        (0..self.splits).map(move |split| {
+            let at = self.y_offset + (split * self.m + row) * self.y_stride + column;
+            (slabs.range(split).map(&term).sum(), at)
+        })
+    }
+}
+
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DenseSizes::of_call(call);
     let (x, w, bias) = (call.inputs[0], call.inputs[1], call.inputs[2]);
@@ -185,10 +197,10 @@ fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
             let term = |k| {
                 f64::from(x[s.a_offset + row * s.a_stride + k]) * f64::from(w[s.b_offset + k * s.b_stride + column])
             };
-            let sum: f64 = (0..s.k).map(term).sum();
             let bias = if use_bias { f64::from(bias[column]) } else { 0.0 };
-            let y = function.activate(sum + bias);
-            outputs[0][s.y_offset + row * s.y_stride + column] = single(y);
+            for (sum, at) in s.sums(row, column, term) {
+                outputs[0][at] = single(function.activate(sum + bias));
+            }
         }
     }
 }
@@ -201,7 +213,9 @@ fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
             let term = |k| {
                 f64::from(dy[s.a_offset + row * s.a_stride + k]) * f64::from(w[s.b_offset + column * s.b_stride + k])
             };
-            outputs[0][s.y_offset + row * s.y_stride + column] = single((0..s.k).map(term).sum());
+            for (sum, at) in s.sums(row, column, term) {
+                outputs[0][at] = single(sum);
+            }
         }
     }
 }
@@ -209,22 +223,23 @@ fn backward_input_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 fn backward_weights_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DenseSizes::of_call(call);
     let (x, dy) = (call.inputs[0], call.inputs[1]);
-    let slabs = Slabs::new(s.k, s.splits);
-    for split in 0..s.splits {
-        for row in 0..s.m {
-            for column in 0..s.n {
-                let term = |r| {
-                    f64::from(x[s.a_offset + r * s.a_stride + row])
-                        * f64::from(dy[s.b_offset + r * s.b_stride + column])
-                };
-                let sum: f64 = slabs.range(split).map(term).sum();
-                outputs[0][s.y_offset + (split * s.m + row) * s.y_stride + column] = single(sum);
+    for row in 0..s.m {
+        for column in 0..s.n {
+            let term = |r| {
+                f64::from(x[s.a_offset + r * s.a_stride + row]) * f64::from(dy[s.b_offset + r * s.b_stride + column])
+            };
+            for (sum, at) in s.sums(row, column, term) {
+                outputs[0][at] = single(sum);
             }
         }
     }
 }
 
 fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    unsplit(call, outputs, [forward_at_once, forward_twin]);
+}
+
+fn forward_at_once(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DenseSizes::of_call(call);
     let y = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
     let epilogue = Epilogue::of_call(call, call.inputs[2], s.n);
@@ -232,6 +247,10 @@ fn forward_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn backward_input_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
+    unsplit(call, outputs, [backward_input_at_once, backward_input_twin]);
+}
+
+fn backward_input_at_once(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
     let s = DenseSizes::of_call(call);
     let d_x = matrix_mut(&mut outputs[0][s.y_offset..], s.m, s.n, s.y_stride);
     multiply(s.a(call, s.m, s.k), s.b(call, s.n, s.k).reversed_axes(), d_x, Epilogue::NONE);
@@ -272,6 +291,9 @@ const SIZES: [[u32; 3]; 11] = [
 
 /// Sizes at which factors are rounded to halves: loaded one by one, in fours, and for a narrow result.
 const HALVES: [[u32; 3]; 4] = [[65, 257, 63], [68, 132, 64], [12, 36, 1100], [5, 10, 64]];
+
+/// Sizes `[m, n, k]`, and parts of each sum: even ones, ones that end early, more than there are terms.
+const SPLIT: [[u32; 4]; 4] = [[65, 70, 1100, 4], [64, 128, 256, 2], [5, 10, 130, 8], [3, 65, 3, 8]];
 
 /// Factors whose rounding differs: in the middle between two halves of either kind, below the least, near the largest. `w` is large, so that
 /// small ones count.
@@ -317,7 +339,7 @@ fn case(p: Params, grid: Grid, a: [u32; 2], b: [u32; 2]) -> Case {
 
 /// A case of [`FORWARD`]; without a bias, the weights are bound in its place.
 fn forward_case(p: Params, function: Function, bias: Option<InputFill>) -> Case {
-    let grid = p.record().grid();
+    let grid = p.record().split_grid(p.splits);
     let mut case = case(p, grid, [p.m, p.k], [p.k, p.n]).function(function);
     case.label += &format!(", {:?}", function.activation);
     match bias {
@@ -344,14 +366,18 @@ fn forward_cases() -> Vec<Case> {
     );
     cases.extend(halves.map(|p| forward_case(sliced(p), Function::plain(Activation::None), None).halves()));
     cases.push(special_halves());
+    cases.extend(SPLIT.map(|[m, n, k, splits]| {
+        forward_case(Params { splits, ..packed([m, n, k], k, n) }, Function::plain(Activation::None), None)
+    }));
     cases
 }
 
 fn backward_input_cases() -> Vec<Case> {
     let sizes = SIZES.map(|[m, n, k]| packed([m, n, k], k, k));
-    let each = |p: Params| case(p, p.record().grid(), [p.m, p.k], [p.n, p.k]);
+    let each = |p: Params| case(p, p.record().split_grid(p.splits), [p.m, p.k], [p.n, p.k]);
     let halves = HALVES.map(|[m, n, k]| each(packed([m, n, k], k, k)).halves());
-    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p))]).chain(halves).collect()
+    let split = SPLIT.map(|[m, n, k, splits]| each(Params { splits, ..packed([m, n, k], k, k) }));
+    sizes.iter().flat_map(|p| [each(*p), each(sliced(*p))]).chain(halves).chain(split).collect()
 }
 
 fn backward_weights_cases() -> Vec<Case> {

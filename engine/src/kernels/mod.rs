@@ -61,6 +61,7 @@ pub mod row_loss;
 pub mod sgd;
 pub mod softmax;
 pub mod softmax_cross_entropy;
+pub mod split_sum;
 mod table;
 mod update;
 mod vectors;

@@ -59,6 +59,12 @@ pub fn with_factors(call: &Call<'_>, outputs: &mut [&mut [f32]], product: Twin) 
     ROUNDED_FACTORS.set(factors);
 }
 
+/// Runs `fast` unless sums are split, else `twin`: a CPU splits none, and answers to tests alone. The number of parts is the last word of
+/// the params.
+pub(super) fn unsplit(call: &Call<'_>, outputs: &mut [&mut [f32]], [fast, twin]: [Twin; 2]) {
+    if call.params.last().is_some_and(|splits| *splits > 1) { twin(call, outputs) } else { fast(call, outputs) }
+}
+
 /// Writes the 16-bit floats that are nearest to the first values, one for each place of `rounded`.
 fn to_halves(values: &[f32], rounded: &mut [f32]) {
     let mut halves = [f16::ZERO; HALVES];

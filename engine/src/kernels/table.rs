@@ -5,7 +5,7 @@ use super::{
     concatenate, conv2d, dense, depthwise_conv2d, depthwise_conv2d_fours, dropout, ema, embedding, ftrl, gaussian,
     global_max, group_norm, halves, lion, mask, merge, nadam, packed, pointwise_loss, pooling, recurrent,
     recurrent_scan, reduce, regularizer, remap, rmsprop, rotary_embedding, row_loss, sgd, softmax,
-    softmax_cross_entropy,
+    softmax_cross_entropy, split_sum,
 };
 
 /// Kernels by families: tables of host files.
@@ -55,6 +55,7 @@ pub static FAMILIES: Families = &[
     sgd::KERNELS,
     softmax::KERNELS,
     softmax_cross_entropy::KERNELS,
+    split_sum::KERNELS,
 ];
 
 /// Every kernel of the crate.

@@ -104,6 +104,8 @@ struct GpuDevice {
     gpu: Gpu,
     pipelines: Pipelines,
     tuner: Tuner,
+    /// Workgroups that a product should have; sums are split for them.
+    wanted_workgroups: u32,
     loaded: Option<LoadedPlan>,
 }
 
@@ -122,7 +124,8 @@ impl Device for GpuDevice {
             self.loaded = None;
             self.gpu.poll()?;
             self.tuner.forget_plan();
-            self.pipelines.judge(&self.gpu, program::usual(&self.gpu, &plan, capacity)).await?;
+            let plan = plan.with_split_sums(capacity, self.wanted_workgroups);
+            self.pipelines.judge(&self.gpu, program::usual(&self.gpu, &plan.plan, capacity)).await?;
             let loaded = LoadedPlan::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
             self.pipelines.keep();
             Ok(self.loaded.insert(loaded).bytes)
@@ -208,7 +211,8 @@ impl GpuDevice {
         let gpu = Gpu::open(info, Checks::from_environment(), special, clock).await?;
         let pipelines = Pipelines::open(info, &gpu, &options.cache);
         let tuner = Tuner::open(info, &gpu, &options.tuning);
-        Ok(Self { gpu, pipelines, tuner, loaded: None })
+        let wanted_workgroups = options.workgroups.unwrap_or_else(|| grid::wanted_workgroups(info.kind));
+        Ok(Self { gpu, pipelines, tuner, wanted_workgroups, loaded: None })
     }
 
     async fn start(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {

@@ -17,6 +17,8 @@ pub struct Options {
     pub profile: Option<PathBuf>,
     /// Milliseconds that a dispatch should take at most; longer ones run in parts. `None`: as suits the kind of adapter.
     pub dispatch_ms: Option<f64>,
+    /// Workgroups that a product of training should have; sums are split for them. `None`: as suits the kind of adapter.
+    pub workgroups: Option<u32>,
     /// Number of a submission that the device leaves out and reports as done, counted from 1: an error of a driver, for tests.
     #[doc(hidden)]
     pub left_out: Option<u64>,

@@ -15,7 +15,7 @@ use super::prepared::{Completion, PreparedDispatch};
 use super::staging::{Readbacks, Uploads};
 use super::tuning::{self, TileChoice, Tuner};
 use crate::kernels::{Extent, Kernel, Tile, completion};
-use crate::plan::{Command, Dispatch, Grid, MOST_ELEMENTS, Pass, Plan, Role, Scalars, View, Word};
+use crate::plan::{Command, Dispatch, Grid, MOST_ELEMENTS, Pass, Plan, Role, Scalars, SplitSums, View, Word};
 use crate::size::F32_BYTES;
 
 /// The commands of a pass; `None` stands for an exchange.
@@ -38,7 +38,10 @@ impl PreparedPass {
 }
 
 pub(super) struct Program {
+    /// The plan, with split sums.
     pub(super) plan: Arc<Plan>,
+    /// The place of each of its commands in the plan that was sent.
+    pub(super) places: LiteMap<Pass, Vec<usize>>,
     pub(super) passes: LiteMap<Pass, PreparedPass>,
     pub(super) completion: Completion,
     uploads: Uploads,
@@ -59,7 +62,7 @@ impl Program {
     pub(super) async fn new(
         gpu: &Gpu,
         pipelines: &mut Pipelines,
-        plan: Arc<Plan>,
+        SplitSums { plan, places }: SplitSums,
         capacity: u32,
     ) -> Result<Self, Fault> {
         let storage = storage::storage(&plan);
@@ -83,7 +86,8 @@ impl Program {
         let results = sizes.results;
         let first_item = pipelines.first_item().cloned();
         let mut program = Self {
-            plan,
+            plan: plan.into(),
+            places,
             passes,
             completion,
             uploads,

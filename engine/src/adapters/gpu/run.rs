@@ -2,8 +2,6 @@
 
 pub(super) mod ahead;
 
-use std::sync::Arc;
-
 use super::super::mailbox::{Done, Mailbox, Stop};
 use super::super::{Combining, Fault, Run, Ticket, Timing, Writes};
 use super::device::{Gpu, Submission};
@@ -15,7 +13,7 @@ use super::staging::{Arrived, ChunkPart, ReadBackUse};
 use super::tuning::{TileChoice, Trials, Tuner};
 use crate::adapters::protocol::UNFINISHED;
 use crate::kernels::Extent;
-use crate::plan::{Command, Exchange, Pass, Plan, Role, View, Work};
+use crate::plan::{Command, Exchange, Pass, Role, SplitSums, View, Work};
 use crate::size::F32_BYTES;
 use ahead::Ahead;
 
@@ -59,7 +57,7 @@ impl LoadedPlan {
         gpu: &Gpu,
         pipelines: &mut Pipelines,
         tuner: &Tuner,
-        plan: Arc<Plan>,
+        plan: SplitSums,
         capacity: u32,
     ) -> Result<Self, Fault> {
         let before = gpu.allocated();
@@ -298,6 +296,8 @@ impl<'a> Execution<'a> {
     }
 
     async fn exchange(&mut self, run: &Run, command: usize, exchange: &Exchange) -> Result<(), Stop> {
+        // The host knows it by its place in the plan that it sent.
+        let command = self.program.places[&run.pass][command];
         let (buffer, offset, elements) = self.place(exchange.sent(), run)?;
         self.read(&buffer, offset, elements, ReadBackUse::Exchange(command)).await?;
         self.submit();

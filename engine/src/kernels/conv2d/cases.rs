@@ -97,6 +97,20 @@ fn all_sizes() -> Vec<Geometry> {
     ]
 }
 
+/// Sizes whose sums are split: even parts and ones that end early, 1 × 1, with strides, groups and gaps, more parts than terms.
+fn split_sizes() -> impl Iterator<Item = Geometry> {
+    let same = [[1, 1]; 2];
+    let split = [
+        (sizes(2, [5, 5, 68], [1, 1, 70], [1, 1], [[0, 0]; 2]), 4),
+        (sizes(1, [7, 6, 48], [3, 3, 64], [1, 1], same), 8),
+        (sizes(3, [8, 9, 16], [3, 3, 33], [2, 2], [[0, 1]; 2]), 3),
+        (formed(2, [7, 5, 24], [3, 2, 36], [2, 1], same, groups(3)), 2),
+        (formed(1, [8, 9, 8], [3, 3, 8], [1, 1], [[2, 2], [3, 3]], dilated(2, [2, 3])), 4),
+        (sizes(2, [3, 3, 2], [1, 1, 3], [1, 1], [[0, 0]; 2]), 8),
+    ];
+    split.into_iter().map(|((p, form), splits)| (Params { splits, ..p }, form))
+}
+
 /// Sizes at which factors are rounded to halves: channels one by one and in fours, groups, strides, 1 × 1.
 fn halves_sizes() -> Vec<Geometry> {
     vec![
@@ -145,7 +159,8 @@ fn finished(case: Case, function: Function, channels: u32, use_bias: f64) -> Cas
 pub(super) fn forward_case(geometry: Geometry, function: Function, use_bias: f64) -> Case {
     let (p, form) = geometry;
     let terms = p.k_h * p.k_w * p.in_c / form.groups;
-    let case = case(geometry, p.forward_grid(form, rows_of(&p)), lens(&geometry), terms);
+    let [input, weights, output] = lens(&geometry);
+    let case = case(geometry, p.forward_grid(form, rows_of(&p)), [input, weights, p.splits * output], terms);
     finished(case, function, p.out_c, use_bias)
 }
 
@@ -159,6 +174,7 @@ pub(super) fn forward() -> Vec<Case> {
     }));
     let halves = halves_sizes().into_iter();
     cases.extend(halves.map(|p| forward_case(p, Function::plain(Activation::None), 1.0).halves()));
+    cases.extend(split_sizes().map(|p| forward_case(p, Function::plain(Activation::None), 0.0)));
     cases
 }
 
@@ -166,7 +182,7 @@ pub(super) fn backward_input_case(geometry: Geometry) -> Case {
     let (p, form) = geometry;
     let [input, weights, output] = lens(&geometry);
     let grid = p.backward_input_grid(form, rows_of(&p));
-    case(geometry, grid, [output, weights, input], p.k_h * p.k_w * p.out_c / form.groups)
+    case(geometry, grid, [output, weights, p.splits * input], p.k_h * p.k_w * p.out_c / form.groups)
 }
 
 pub(super) fn backward_input() -> Vec<Case> {
@@ -186,6 +202,7 @@ pub(super) fn backward_input() -> Vec<Case> {
             .map(|(p, function)| finished(backward_input_case(*p), function, p.0.in_c, 1.0)),
     );
     cases.extend(halves_sizes().iter().map(|p| gradient(p).halves()));
+    cases.extend(split_sizes().map(|p| gradient(&p)));
     cases
 }
 

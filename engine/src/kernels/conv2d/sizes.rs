@@ -33,7 +33,7 @@ crate::params! {
     pad_top: u32,
     /// Zeros left of the input. Those to the right follow from the sizes.
     pad_left: u32,
-    /// Parts into which the sum of `backward_weights` is split; 1 for the others.
+    /// Parts into which each sum is split.
     splits: u32,
 }
 
@@ -85,20 +85,20 @@ impl Params {
         [self.in_c / form.groups, self.out_c / form.groups]
     }
 
-    /// The grid of [`FORWARD`](super::FORWARD): a product for each group. `rows` gives the rows times a factor:
+    /// The grid of [`FORWARD`](super::FORWARD): a product for each group and split. `rows` gives the rows times a factor:
     /// [`Word::Rows`] in a plan.
     pub fn forward_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let (m, k) = (rows(self.out_h * self.out_w), self.k_h * self.k_w * in_c);
-        Grid::Tiles { m, n: out_c.into(), k: k.into(), depth: form.groups }
+        Grid::Tiles { m, n: out_c.into(), k: k.into(), depth: self.splits * form.groups }
     }
 
-    /// The grid of [`BACKWARD_INPUT`](super::BACKWARD_INPUT): a product for each group and phase of the strides.
+    /// The grid of [`BACKWARD_INPUT`](super::BACKWARD_INPUT): a product for each group, phase of the strides, and split.
     pub fn backward_input_grid(&self, form: ConvForm, rows: impl Fn(u32) -> Word) -> Grid {
         let [in_c, out_c] = self.group(form);
         let phase = self.in_h.div_ceil(self.stride_h) * self.in_w.div_ceil(self.stride_w);
         let k = self.k_h.div_ceil(self.stride_h) * self.k_w.div_ceil(self.stride_w) * out_c;
-        let depth = self.stride_h * self.stride_w * form.groups;
+        let depth = self.splits * self.stride_h * self.stride_w * form.groups;
         Grid::Tiles { m: rows(phase), n: in_c.into(), k: k.into(), depth }
     }
 
@@ -195,6 +195,15 @@ impl ConvSizes {
     /// Values that one pixel of the output sees.
     pub(super) fn patch(&self) -> usize {
         self.taps() * self.group_in()
+    }
+
+    /// The part of the sum of a result of `backward_input` to which a tap and a filter of the group belong: parts are of the terms that
+    /// the results of a phase of the strides have.
+    pub(super) fn part_of_input(&self, tap: usize, filter: usize) -> usize {
+        let [of_lines, of_columns] = [(tap / self.k_w, self.k_h, self.stride_h), (tap % self.k_w, self.k_w, self.stride_w)]
+            .map(|(at, size, stride)| (at / stride, (size - at % stride).div_ceil(stride)));
+        let terms = of_lines.1 * of_columns.1 * self.group_out();
+        ((of_lines.0 * of_columns.1 + of_columns.0) * self.group_out() + filter) / terms.div_ceil(self.splits)
     }
 
     /// Index in `x` of what a pixel of the output sees at a tap, or `None` in the padding.
