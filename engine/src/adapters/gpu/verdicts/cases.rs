@@ -22,6 +22,7 @@ pub fn chosen(kernel: &Kernel, constants: &[(&'static str, f64)]) -> Vec<Case> {
     let mut found = with(&[]);
     if found.is_empty() && kernel.constants.contains(&CONSTANTS[0]) {
         found = with(&CONSTANTS);
+        found.iter_mut().for_each(|case| case.label += &format!(", but with {constants:?}"));
     }
     found.sort_by_key(values);
     let last = found.len().saturating_sub(1);
