@@ -31,8 +31,15 @@ pub(crate) fn padded(bytes: u64) -> u64 {
 pub fn bytes(plan: &Plan, capacity: u32, kind: Kind) -> u64 {
     match kind {
         Kind::Cpu => HostBuffers::of(plan).bytes(capacity),
-        _ => DeviceBuffers::of(plan, &storage(plan), capacity).bytes(),
+        _ => device_bytes(plan, capacity, kind.workgroups()),
     }
+}
+
+/// Bytes that a plan takes on a device that splits sums for so many workgroups.
+pub(crate) fn device_bytes(plan: &Plan, capacity: u32, workgroups: u32) -> u64 {
+    let split = (workgroups > 0).then(|| plan.with_split_sums(capacity, workgroups).plan);
+    let plan = split.as_ref().unwrap_or(plan);
+    DeviceBuffers::of(plan, &storage(plan), capacity).bytes()
 }
 
 /// Memory that training takes on an adapter.

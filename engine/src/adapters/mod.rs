@@ -48,6 +48,16 @@ impl Kind {
     pub fn is_gpu(self) -> bool {
         matches!(self, Self::DiscreteGpu | Self::IntegratedGpu | Self::VirtualGpu)
     }
+
+    /// Workgroups of a product that keep such an adapter busy: for them, sums are split. 0 where no product needs more than it has. A
+    /// large card has some 130 processors, and a workgroup that is alone on one waits for memory most of the time.
+    pub(crate) fn workgroups(self) -> u32 {
+        match self {
+            Self::DiscreteGpu => 256,
+            Self::IntegratedGpu | Self::VirtualGpu => 64,
+            Self::Cpu | Self::Software => 0,
+        }
+    }
 }
 
 /// Properties of an adapter that are known without opening it.

@@ -32,7 +32,7 @@ fn plans() -> Vec<Plan> {
 #[test]
 fn what_a_plan_takes_is_counted_exactly_before_it_is_loaded() {
     on_every_adapter(|rig| {
-        let kind = if rig.is_gpu() { Kind::DiscreteGpu } else { Kind::Cpu };
+        let kind = if rig.is_gpu() { rig.handle.info.kind } else { Kind::Cpu };
         for plan in plans() {
             for capacity in [1, 7, 64, 1000] {
                 let counted = memory::bytes(&plan, capacity, kind);
@@ -46,7 +46,7 @@ fn what_a_plan_takes_is_counted_exactly_before_it_is_loaded() {
 #[test]
 fn a_plan_over_the_limit_is_refused_before_anything_is_created() {
     on_every_adapter(|rig| {
-        let kind = if rig.is_gpu() { Kind::DiscreteGpu } else { Kind::Cpu };
+        let kind = if rig.is_gpu() { rig.handle.info.kind } else { Kind::Cpu };
         let needed = memory::bytes(&plan(), 64, kind);
         rig.ask(Request::Limit(needed - 1));
         // Opening a device makes objects, too: behind this it is open.

@@ -1,21 +1,10 @@
 //! Number of workgroups of a grid, folded to the limits of a dispatch.
 
-use super::super::Kind;
 use crate::kernels::{Extent, Kernel, Tile};
 use crate::plan::{Grid, Scalars};
 
 /// Workgroups that WebGPU promises in one dimension.
 pub(super) const MOST_WORKGROUPS: u32 = 65_535;
-
-/// Workgroups of a product that keep an adapter of a kind busy; 0 where a product has enough of them anyway, on drivers that compute on
-/// the CPU. With 264 a large card has two for each of its processors, and one alone waits for memory most of the time.
-pub(super) fn wanted_workgroups(kind: Kind) -> u32 {
-    match kind {
-        Kind::DiscreteGpu => 256,
-        Kind::Cpu | Kind::Software => 0,
-        _ => 64,
-    }
-}
 
 /// Division of a dispatch into workgroups.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use super::mailbox::{self, Device, Mailbox, Serving, Stop};
 use super::memory;
-use super::{ActorId, Combining, Fault, Handle, Info, Kind, Message, Request, Run, Ticket, Writes};
+use super::{ActorId, Combining, Fault, Handle, Info, Message, Request, Run, Ticket, Writes};
 use crate::plan::{Plan, Role};
 use crate::runtime::Runtime;
 use crate::{Error, Result};
@@ -105,7 +105,7 @@ struct GpuDevice {
     pipelines: Pipelines,
     tuner: Tuner,
     /// Workgroups that a product should have; sums are split for them.
-    wanted_workgroups: u32,
+    workgroups: u32,
     loaded: Option<LoadedPlan>,
 }
 
@@ -115,7 +115,7 @@ impl Device for GpuDevice {
     }
 
     fn needs(&self, plan: &Plan, capacity: u32) -> u64 {
-        memory::bytes(plan, capacity, Kind::DiscreteGpu)
+        memory::device_bytes(plan, capacity, self.workgroups)
     }
 
     fn load(&mut self, plan: Arc<Plan>, capacity: u32) -> Serving<'_, u64> {
@@ -124,7 +124,7 @@ impl Device for GpuDevice {
             self.loaded = None;
             self.gpu.poll()?;
             self.tuner.forget_plan();
-            let plan = plan.with_split_sums(capacity, self.wanted_workgroups);
+            let plan = plan.with_split_sums(capacity, self.workgroups);
             self.pipelines.judge(&self.gpu, program::usual(&self.gpu, &plan.plan, capacity)).await?;
             let loaded = LoadedPlan::new(&self.gpu, &mut self.pipelines, &self.tuner, plan, capacity).await?;
             self.pipelines.keep();
@@ -211,8 +211,8 @@ impl GpuDevice {
         let gpu = Gpu::open(info, Checks::from_environment(), special, clock).await?;
         let pipelines = Pipelines::open(info, &gpu, &options.cache);
         let tuner = Tuner::open(info, &gpu, &options.tuning);
-        let wanted_workgroups = options.workgroups.unwrap_or_else(|| grid::wanted_workgroups(info.kind));
-        Ok(Self { gpu, pipelines, tuner, wanted_workgroups, loaded: None })
+        let workgroups = options.workgroups.unwrap_or_else(|| info.kind.workgroups());
+        Ok(Self { gpu, pipelines, tuner, workgroups, loaded: None })
     }
 
     async fn start(&mut self, mailbox: &mut Mailbox, run: &Run, weights: Writes) -> Result<(), Stop> {
