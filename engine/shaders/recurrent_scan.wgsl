@@ -38,6 +38,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
 @group(0) @binding(8) var<storage, read_write> cells: array<f32>;
 
+@group(0) @binding(1) var<storage, read> u_fours: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> dy: array<f32>;
 @group(0) @binding(3) var<storage, read> known: array<f32>;
 @group(0) @binding(4) var<storage, read> before: array<f32>;
@@ -104,6 +105,15 @@ fn take_states(lane: u32, first_row: u32) {
         }
         kept_states[2u * item.unit + item.half] = four;
     }
+}
+
+// Weights of a unit's products with one state, from those of the first gate on.
+fn lstm_weights(at: u32) -> vec4<f32> {
+    return vec4<f32>(u[at], u[at + params.units], u[at + 2u * params.units], u[at + 3u * params.units]);
+}
+
+fn gru_weights(at: u32) -> vec3<f32> {
+    return vec3<f32>(u[at], u[at + params.units], u[at + 2u * params.units]);
 }
 
 // Writes the state after a step to all who want it.
@@ -176,14 +186,32 @@ fn forward_lstm(
             var f = vec4<f32>(0.0);
             var g = vec4<f32>(0.0);
             var o = vec4<f32>(0.0);
+            let apart = 4u * params.units;
             var from_u = item.unit;
-            for (var k = now + item.half; k < now + 2u * params.units; k += 2u) {
+            var k = now + item.half;
+            // Four units at a time: their loads wait together.
+            for (var block = params.units / 4u; block > 0u; block -= 1u) {
+                let w0 = lstm_weights(from_u);
+                let w1 = lstm_weights(from_u + apart);
+                let w2 = lstm_weights(from_u + 2u * apart);
+                let w3 = lstm_weights(from_u + 3u * apart);
+                let h0 = kept_states[k];
+                let h1 = kept_states[k + 2u];
+                let h2 = kept_states[k + 4u];
+                let h3 = kept_states[k + 6u];
+                i += w0.x * h0; f += w0.y * h0; g += w0.z * h0; o += w0.w * h0;
+                i += w1.x * h1; f += w1.y * h1; g += w1.z * h1; o += w1.w * h1;
+                i += w2.x * h2; f += w2.y * h2; g += w2.z * h2; o += w2.w * h2;
+                i += w3.x * h3; f += w3.y * h3; g += w3.z * h3; o += w3.w * h3;
+                from_u += 4u * apart;
+                k += 8u;
+            }
+            for (var rest = params.units % 4u; rest > 0u; rest -= 1u) {
+                let w = lstm_weights(from_u);
                 let h = kept_states[k];
-                i += u[from_u] * h;
-                f += u[from_u + params.units] * h;
-                g += u[from_u + 2u * params.units] * h;
-                o += u[from_u + 3u * params.units] * h;
-                from_u += 4u * params.units;
+                i += w.x * h; f += w.y * h; g += w.z * h; o += w.w * h;
+                from_u += apart;
+                k += 2u;
             }
             var after = kept_states[now + 2u * item.unit + item.half];
             for (var r = 0u; r < 4u; r += 1u) {
@@ -217,13 +245,31 @@ fn forward_gru(
             var z = vec4<f32>(0.0);
             var reset = vec4<f32>(0.0);
             var g = vec4<f32>(0.0);
+            let apart = 3u * params.units;
             var from_u = item.unit;
-            for (var k = now + item.half; k < now + 2u * params.units; k += 2u) {
+            var k = now + item.half;
+            for (var block = params.units / 4u; block > 0u; block -= 1u) {
+                let w0 = gru_weights(from_u);
+                let w1 = gru_weights(from_u + apart);
+                let w2 = gru_weights(from_u + 2u * apart);
+                let w3 = gru_weights(from_u + 3u * apart);
+                let h0 = kept_states[k];
+                let h1 = kept_states[k + 2u];
+                let h2 = kept_states[k + 4u];
+                let h3 = kept_states[k + 6u];
+                z += w0.x * h0; reset += w0.y * h0; g += w0.z * h0;
+                z += w1.x * h1; reset += w1.y * h1; g += w1.z * h1;
+                z += w2.x * h2; reset += w2.y * h2; g += w2.z * h2;
+                z += w3.x * h3; reset += w3.y * h3; g += w3.z * h3;
+                from_u += 4u * apart;
+                k += 8u;
+            }
+            for (var rest = params.units % 4u; rest > 0u; rest -= 1u) {
+                let w = gru_weights(from_u);
                 let h = kept_states[k];
-                z += u[from_u] * h;
-                reset += u[from_u + params.units] * h;
-                g += u[from_u + 2u * params.units] * h;
-                from_u += 3u * params.units;
+                z += w.x * h; reset += w.y * h; g += w.z * h;
+                from_u += apart;
+                k += 2u;
             }
             var after = kept_states[now + 2u * item.unit + item.half];
             for (var r = 0u; r < 4u; r += 1u) {
@@ -271,10 +317,22 @@ fn add_to_states(lane: u32, first_row: u32, n_gates: u32) {
     for (var n = lane; n < 2u * params.units; n += INVOCATIONS) {
         let item = item_of(n, first_row);
         var sum = vec4<f32>(0.0);
-        var from_u = item.unit * columns;
-        for (var j = item.half; j < 2u * columns; j += 2u) {
-            sum += u[from_u] * kept_slopes[j];
-            from_u += 1u;
+        let from_u = item.unit * columns;
+        if columns % 4u == 0u {
+            // Neighbours read lines far apart, so each load takes four.
+            for (var j = 0u; j < columns; j += 4u) {
+                let w = u_fours[(from_u + j) / 4u];
+                let k = 2u * j + item.half;
+                sum += w.x * kept_slopes[k];
+                sum += w.y * kept_slopes[k + 2u];
+                sum += w.z * kept_slopes[k + 4u];
+                sum += w.w * kept_slopes[k + 6u];
+            }
+        } else {
+            for (var j = 0u; j < columns; j += 1u) {
+                let at = from_u + j;
+                sum += u_fours[at / 4u][at % 4u] * kept_slopes[2u * j + item.half];
+            }
         }
         for (var r = 0u; r < 4u; r += 1u) {
             if item.row + r < params.rows {
