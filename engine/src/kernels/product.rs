@@ -207,13 +207,13 @@ pub fn with_scratch<R>(len: usize, each: impl FnOnce(&mut [f32]) -> R) -> R {
 
 /// Splits of a sum of about `k_hint` terms for a result `[m, n]`: a power of two up to 64.
 ///
-/// Enough to fill a large GPU with about 1024 workgroups when the result has few tiles, 1 when it has 128 or more,
-/// and never so many that a split has under 64 terms: the partial sums have to be written, read and added too, which for
+/// Enough to fill a large GPU with about 512 workgroups when the result has few tiles, 1 when it has 128 or more,
+/// and never so many that a split has under 128 terms: the partial sums have to be written, read and added too, which for
 /// a large result costs more than idle units do.
 pub fn splits(m: usize, n: usize, k_hint: usize) -> u32 {
-    const WORKGROUPS: usize = 1024;
+    const WORKGROUPS: usize = 512;
     const ENOUGH: usize = 128;
-    const TERMS: usize = 64;
+    const TERMS: usize = 128;
     const TILE: usize = 64;
     let tiles = (m.div_ceil(TILE) * n.div_ceil(TILE)).max(1);
     if tiles >= ENOUGH {
@@ -230,11 +230,11 @@ mod tests {
     #[test]
     fn splits_fill_a_gpu_and_no_more() {
         assert_eq!(splits(64, 64, 100_000), 64);
-        assert_eq!(splits(512, 512, 100_000), 16);
-        assert_eq!(splits(512, 960, 100_000), 8);
+        assert_eq!(splits(512, 512, 100_000), 8);
+        assert_eq!(splits(512, 960, 100_000), 4);
         assert_eq!(splits(512, 1024, 100_000), 1);
         assert_eq!(splits(4096, 4096, 100_000), 1);
-        assert_eq!(splits(64, 64, 600), 8);
+        assert_eq!(splits(64, 64, 600), 4);
         assert_eq!(splits(64, 64, 32), 1);
     }
 }
