@@ -428,9 +428,14 @@ macro_rules! params {
 
 /// Invocations that share a row of `cols` columns, where a kernel has the constant `LANES`.
 ///
-/// A short row is one invocation's: to gather the sums of several takes longer than to read it.
+/// A short row is one invocation's: to gather the sums of several takes longer than to read it. A long one, such as the logits of a
+/// vocabulary, is a whole workgroup's: else a few hundred rows are too few workgroups for a GPU.
 pub fn lanes(cols: usize) -> u32 {
-    if cols <= 16 { 1 } else { 16 }
+    match cols {
+        0..=16 => 1,
+        17..=2048 => 16,
+        _ => 64,
+    }
 }
 
 /// The grid of a kernel that takes `positions` rows of `cols` columns a sample, and its constant `LANES`: how many
