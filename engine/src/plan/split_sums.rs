@@ -55,7 +55,12 @@ impl Plan {
     }
 
     /// A dispatch, or the two that do its work.
-    fn with_split_sum(&mut self, dispatch: &Dispatch, rows: u32, wanted: u32) -> impl Iterator<Item = Dispatch> + use<> {
+    fn with_split_sum(
+        &mut self,
+        dispatch: &Dispatch,
+        rows: u32,
+        wanted: u32,
+    ) -> impl Iterator<Item = Dispatch> + use<> {
         let split = parts(dispatch, rows, wanted).and_then(|parts| self.split_sum(dispatch, parts));
         let (first, second) = match split {
             Some([first, second]) => (first, Some(second)),

@@ -200,8 +200,9 @@ impl ConvSizes {
     /// The part of the sum of a result of `backward_input` to which a tap and a filter of the group belong: parts are of the terms that
     /// the results of a phase of the strides have.
     pub(super) fn part_of_input(&self, tap: usize, filter: usize) -> usize {
-        let [of_lines, of_columns] = [(tap / self.k_w, self.k_h, self.stride_h), (tap % self.k_w, self.k_w, self.stride_w)]
-            .map(|(at, size, stride)| (at / stride, (size - at % stride).div_ceil(stride)));
+        let [of_lines, of_columns] =
+            [(tap / self.k_w, self.k_h, self.stride_h), (tap % self.k_w, self.k_w, self.stride_w)]
+                .map(|(at, size, stride)| (at / stride, (size - at % stride).div_ceil(stride)));
         let terms = of_lines.1 * of_columns.1 * self.group_out();
         ((of_lines.0 * of_columns.1 + of_columns.0) * self.group_out() + filter) / terms.div_ceil(self.splits)
     }
