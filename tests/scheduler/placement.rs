@@ -232,6 +232,6 @@ fn what_fits_nowhere_is_told_with_the_missing_bytes() {
     let error = choose(&rig(64, None, vec![tiny(), tiny()]), &model()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     let text = error.to_string();
-    assert!(text.contains("even in the best division, with one row, an adapter lacks 16.9 MB"), "{text}");
+    assert!(text.contains("even in the best division, with one row, an adapter lacks 14.8 MB"), "{text}");
     assert!(text.contains("`memory`") && text.contains("`micro_batches`") && text.contains("`cpu`"), "{text}");
 }
