@@ -26,7 +26,7 @@ const ATTENTION: f64 = 0.64;
 const BANDWIDTH: f64 = 0.75;
 /// Part of the slot's rate that transfers reach, with the copy into memory that the card can read. Ours, an estimate.
 const LINK: f64 = 0.5;
-/// What that copy lets through, in 10⁹ bytes a second, whatever the slot. Measured by `doctor` on an H100 in a slot of 63.
+/// Rate of that copy at most, in 10⁹ bytes a second, whatever the slot. Measured by `doctor` on an H100 in a slot of 63.
 const COPY_GB_S: f64 = 9.0;
 /// Bytes of a lane of PCI Express 1.0, in 10⁹ a second, before it doubles with each generation from 3 on: 0.985 in generation 3.
 /// Source: 8 GT/s with 128b/130b encoding.

@@ -470,9 +470,8 @@ Train
     [len=rows*4 ACTIVATION=1]
   dense: reduce.column_sums(dense.before_activation_gradient) -> dense.bias_partials [rows=rows cols=4 splits=128]
   dense: reduce.combine(dense.bias_partials) -> gradients0+64 [rows=0 cols=4 splits=128]
-  dense: dense_backward_weights.backward_weights(input, dense.before_activation_gradient) -> dense.kernel_partials \
-    [m=6 n=4 k=rows a_offset=0 a_stride=6 b_offset=0 b_stride=4 y_offset=0 y_stride=4 splits=2]
-  dense: reduce.combine(dense.kernel_partials) -> gradients0 [rows=0 cols=24 splits=2]
+  dense: dense_backward_weights.backward_weights(input, dense.before_activation_gradient) -> gradients0 \
+    [m=6 n=4 k=rows a_offset=0 a_stride=6 b_offset=0 b_stride=4 y_offset=0 y_stride=4 splits=1]
   exchange gradients0 (128): sum, before the update
 Evaluate
   dense: dense.forward(input, parameters0, parameters0+64) -> dense.output \

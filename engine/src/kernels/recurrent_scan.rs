@@ -49,7 +49,7 @@ const TOLERANCE: f32 = 2e-5;
 pub static KERNELS: &[&Kernel] = &[&FORWARD_LSTM, &FORWARD_GRU, &BACKWARD_LSTM, &BACKWARD_GRU];
 
 const FORWARD: &[&str] = &["u", "bias", "mask"];
-const BACKWARD: &[&str] = &["u", "dy", "known", "before"];
+const BACKWARD: &[&str] = &["u_fours", "dy", "known", "before"];
 
 /// `u [units, 4 units]`, and beside it what [`recurrent::FORWARD_LSTM`] has, with its constants. Grid: [`GRID`].
 pub static FORWARD_LSTM: Kernel = kernel(
@@ -75,7 +75,7 @@ pub static FORWARD_GRU: Kernel = kernel(
     cases::forward_gru,
 );
 
-/// `u`, and beside it what [`recurrent::BACKWARD_LSTM`] has, with its constants. Grid: [`GRID`].
+/// `u_fours`, which is u, and beside it what [`recurrent::BACKWARD_LSTM`] has, with its constants. Grid: [`GRID`].
 pub static BACKWARD_LSTM: Kernel = kernel(
     "backward_lstm",
     [BACKWARD, &["d_gates", "carried_h", "carried_c"], recurrent::CONSTANTS],
@@ -91,7 +91,7 @@ pub static BACKWARD_LSTM: Kernel = kernel(
     cases::backward_lstm,
 );
 
-/// `u`, and beside it what [`recurrent::BACKWARD_GRU`] has, with its constants. Grid: [`GRID`].
+/// `u_fours`, which is u, and beside it what [`recurrent::BACKWARD_GRU`] has, with its constants. Grid: [`GRID`].
 pub static BACKWARD_GRU: Kernel = kernel(
     "backward_gru",
     [BACKWARD, &["d_gates", "carried_h"], recurrent::CONSTANTS],

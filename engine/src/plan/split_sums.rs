@@ -32,8 +32,8 @@ pub struct SplitSums {
 }
 
 impl Plan {
-    /// The same work for runs of up to `rows` rows, in which the products of training with fewer workgroups than `wanted` have as
-    /// many, as far as their sums are long enough. The last bits of those sums differ.
+    /// This work for runs of up to `rows` rows: products of training with fewer workgroups than `wanted` get as many, as far as their
+    /// sums are long enough. The last bits of those sums differ.
     pub fn with_split_sums(&self, rows: u32, wanted: u32) -> SplitSums {
         let mut split = SplitSums { plan: self.clone(), places: LiteMap::new() };
         for (pass, commands) in &self.passes {
