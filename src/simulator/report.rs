@@ -233,7 +233,10 @@ impl Display for Report {
             writeln!(f, "\n")?;
         }
         if self.alone.iter().any(|alone| alone.is_modelled) {
-            writeln!(f, "*Modelled* speeds come from the cards' data sheets. On the one card measured so far, steps took up to twice as long.\n")?;
+            writeln!(
+                f,
+                "*Modelled* speeds come from the cards' data sheets. On the one card measured so far, steps took up to twice as long.\n"
+            )?;
         }
         self.show_together(f)?;
         for note in &self.notes {
