@@ -41,7 +41,8 @@ impl Plan {
             let mut new = Vec::with_capacity(commands.len());
             for (place, command) in commands.iter().enumerate() {
                 match command {
-                    Command::Dispatch(dispatch) if *pass == Pass::Train => {
+                    // A stage's forward is computed again in training, to the same bits.
+                    Command::Dispatch(dispatch) if matches!(pass, Pass::Train | Pass::Forward) => {
                         new.extend(split.plan.with_split_sum(dispatch, rows, wanted).map(Command::Dispatch));
                     }
                     _ => new.push(command.clone()),
