@@ -137,7 +137,7 @@ export async function lost(adapter) {
 }
 
 /** Pieces of a batch whose stages are shown as bricks. */
-export const PIECES = [1, 2, 4, 8, 16];
+export const PIECES = [1, 2, 4, 8, 16, 32];
 /** Cards of these stages. */
 const PIPELINE = { card: "GTX 1650", stages: 4 };
 
