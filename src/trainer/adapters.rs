@@ -413,6 +413,11 @@ impl Adapters {
         self.if_open().map_or_else(Vec::new, |scheduler| scheduler.adapters().map(|info| info.name.clone()).collect())
     }
 
+    /// Number of open adapters that share each batch's rows; 1 where they have other layers, or were chosen by measurement.
+    pub(super) fn sharing(&self) -> usize {
+        if self.placement == Placement::Replicas { self.names().len() } else { 1 }
+    }
+
     /// Begins the timeline of a run.
     ///
     /// # Errors

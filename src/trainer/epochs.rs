@@ -44,7 +44,7 @@ impl AsyncTrainer<'_> {
     ) -> Result<History> {
         let rows = train.len();
         let mut loader = self.begin_run(train, fit).await?;
-        Needs::of(self.trainer).warn_of_small_batches(fit.batch_size, rows, self.trainer.adapters.names().len());
+        Needs::of(self.trainer).warn_of_small_batches(fit.batch_size, rows, self.trainer.adapters.sharing());
         Needs::of(self.trainer).warn_of_frozen();
         let reported = self.trainer.reported(fit.validation.is_some());
         callbacks.iter_mut().try_for_each(|callback| callback.on_begin(&reported))?;

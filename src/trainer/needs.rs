@@ -145,6 +145,12 @@ impl<'a> Needs<'a> {
         }
     }
 
+    /// Rows that keep an adapter busy: fewer where a row has many positions, such as the tokens of a text.
+    fn few_rows(&self) -> usize {
+        let positions = self.model.outputs().into_iter().map(|(_, shape)| shape.positions()).max();
+        FEW_ROWS.div_ceil(positions.unwrap_or(1).max(1))
+    }
+
     /// Warns, as Keras does, that no layer is trainable.
     pub(super) fn warn_of_frozen(&self) {
         if self.model.layout().trainable().is_empty() {
@@ -152,13 +158,13 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// Warns of batches too small for so many adapters, and of a last batch too small for batch normalization.
-    pub(super) fn warn_of_small_batches(&self, batch_size: usize, rows: usize, n_adapters: usize) {
-        if n_adapters > 1 && batch_size < FEW_ROWS * n_adapters {
+    /// Warns of batches too small for as many adapters as share them, and of a last batch too small for batch normalization.
+    pub(super) fn warn_of_small_batches(&self, batch_size: usize, rows: usize, sharing: usize) {
+        let few = self.few_rows() * sharing;
+        if sharing > 1 && batch_size < few {
             log::warn!(
-                "a batch of {batch_size} rows is small for {n_adapters} adapters: some will get none\n  \
-                 help: use {} rows or more, or fewer adapters",
-                FEW_ROWS * n_adapters
+                "a batch of {batch_size} rows is small for {sharing} adapters: some will get none\n  \
+                 help: use {few} rows or more, or fewer adapters"
             );
         }
         let last = rows % batch_size.max(1);
