@@ -102,7 +102,7 @@ fn of_output(
         bias.iter_mut().zip(constants).for_each(|(to, from)| *to = from);
     }
     let of_output = Compile::new(Optimizer::sgd(0.01, 0.0), loss.clone())
-        .metrics([metrics_of(compile, output)])
+        .metrics(metrics_of(compile, output))
         .reduction(compile.reduction);
     let rows = OneTarget { dataset: TargetsOnly(dataset.clone()), target: output };
     Trainer::new(model, of_output)?.on(vec![Info::cpu()]).evaluate(rows, batch_size)

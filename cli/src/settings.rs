@@ -344,7 +344,7 @@ impl SettingsFile {
         let mut compile = Compile::with_losses(self.optimizer.clone(), losses)
             .loss_weights(training.loss_weights.clone())
             .reduction(training.reduction)
-            .metrics(metrics)
+            .metrics_by_output(metrics)
             .gradient_compression(training.gradient_compression)
             .batch_statistics(training.batch_statistics)
             .precision(training.precision)

@@ -28,7 +28,7 @@ pub enum NonFinite {
 ///
 /// let loss = CategoricalCrossentropy { label_smoothing: 0.1 };
 /// let compile = Compile::new(AdamW { weight_decay: 0.01, ..AdamW::default() }, loss)
-///     .metrics([vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 5 }]])
+///     .metrics([Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 5 }])
 ///     .clip_norm(1.0)
 ///     .schedule(Schedule::CosineDecay { decay_steps: 1000, alpha: 0.0, warmup_steps: 50 })
 ///     .seed(7);
@@ -110,9 +110,15 @@ impl Compile {
         self
     }
 
-    /// Sets metrics of each output, in place of the defaults for its loss.
+    /// Sets the metrics of a network with one output, in place of the default for its loss.
     #[must_use]
-    pub fn metrics(mut self, metrics: impl Into<Vec<Vec<Metric>>>) -> Self {
+    pub fn metrics(self, metrics: impl Into<Vec<Metric>>) -> Self {
+        self.metrics_by_output([metrics.into()])
+    }
+
+    /// Sets the metrics of each output, in place of the defaults for its loss.
+    #[must_use]
+    pub fn metrics_by_output(mut self, metrics: impl Into<Vec<Vec<Metric>>>) -> Self {
         self.metrics = metrics.into();
         self
     }
@@ -242,6 +248,13 @@ impl Compile {
                 "losses",
                 format!("need one for each of {outputs} outputs, but got {}", self.losses.len()),
                 "give the losses in the order of the model's outputs",
+            );
+        }
+        if !self.metrics.is_empty() && self.metrics.len() != outputs {
+            return refuse(
+                "metrics",
+                format!("need a list for each of {outputs} outputs, but got {}", self.metrics.len()),
+                "give the lists in the order of the model's outputs, by `metrics_by_output`",
             );
         }
         for (output, (loss, (name, shape))) in self.losses.iter().zip(model.outputs()).enumerate() {

@@ -477,7 +477,7 @@ fn losses_of_outputs_are_reported_without_their_weights() {
 #[test]
 fn a_name_in_the_log_is_that_of_one_number() {
     let refused = |names: [&str; 2], metrics: Vec<Vec<Metric>>| {
-        let compile = two_losses(Vec::new()).metrics(metrics);
+        let compile = two_losses(Vec::new()).metrics_by_output(metrics);
         Trainer::new(two_outputs(names), compile).err().map(|error| error.to_string())
     };
     assert_eq!(
@@ -497,6 +497,8 @@ fn a_name_in_the_log_is_that_of_one_number() {
              output once, and give outputs names that do not end in a metric's or another's"
         )
     );
+    let flat = refused(["a", "b"], vec![vec![Metric::Accuracy]]).unwrap();
+    assert!(flat.contains("need a list for each of 2 outputs, but got 1"), "{flat}");
     // One output has no prefix.
     let one = |name: &str| manyhands::Sequential::new([3]).add_named(name, Dense::new(2)).build(0).unwrap();
     assert!(Trainer::new(one("val"), Compile::new(Optimizer::adam(0.1), Loss::MEAN_SQUARED_ERROR)).is_ok());

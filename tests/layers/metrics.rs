@@ -37,7 +37,7 @@ fn given(outputs: &Tensor, targets: &Tensor, weights: Option<Vec<f32>>) -> (many
 }
 
 fn trainer(model: manyhands::Model, loss: Loss, metrics: Vec<Metric>, split: &[f64]) -> Trainer {
-    let compile = Compile::new(Optimizer::sgd(0.0, 0.0), loss).metrics([metrics]);
+    let compile = Compile::new(Optimizer::sgd(0.0, 0.0), loss).metrics(metrics);
     let trainer = Trainer::new(model, compile).unwrap().on(vec![cpu::info(); split.len()]);
     trainer.split(SplitMode::Fixed(split.to_vec()))
 }
@@ -172,7 +172,7 @@ fn settings_of_metrics_have_ranges() {
     let refused = |loss: Loss, metric: Metric| {
         let outputs = Tensor { shape: vec![1, 2], values: vec![0.0; 2] };
         let (model, _) = given(&outputs, &outputs, None);
-        let compile = Compile::new(Optimizer::adam(0.1), loss).metrics([vec![metric]]);
+        let compile = Compile::new(Optimizer::adam(0.1), loss).metrics([metric]);
         Trainer::new(model, compile).err().unwrap().to_string()
     };
     let mse = || Loss::MEAN_SQUARED_ERROR;
@@ -245,7 +245,7 @@ fn changing(loss: Loss, metrics: Vec<Metric>, backwards: usize) -> (Trainer, [Ar
     let values = taken_for.values.iter().enumerate().map(|(at, is_class)| is_class * margin(at)).collect();
     let (model, train) = given(&Tensor { shape: vec![ROWS, 2], values }, &two_classes(backwards), None);
     let (_, validation) = given(&taken_for, &two_classes(0), None);
-    let compile = Compile::new(Optimizer::sgd(4.8, 0.0), loss).metrics([metrics]);
+    let compile = Compile::new(Optimizer::sgd(4.8, 0.0), loss).metrics(metrics);
     (Trainer::new(model, compile).unwrap().on(vec![cpu::info()]), [train, validation])
 }
 

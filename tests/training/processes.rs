@@ -159,7 +159,7 @@ fn weights_of_rows_and_metrics_count_over_all_processes() {
         let weights = Array::from_iter((0..50).map(|row| [0.0, 0.5, 3.0][row % 3]));
         InMemory::new(images, labels).unwrap().with_sample_weights(weights).unwrap()
     };
-    let metrics = vec![vec![Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 2 }]];
+    let metrics = [Metric::Accuracy, Metric::TopKCategoricalAccuracy { k: 2 }];
     let compile = compile().reduction(Reduction::MeanWithSampleWeight).metrics(metrics);
     let values = |size| {
         let ran = in_processes(size, |group| {
@@ -189,7 +189,7 @@ fn regression() -> (Model, Compile) {
         LargestError { merges: Merges::Largest }.into(),
         RootMeanSquaredError {}.into(),
     ];
-    (model, Compile::new(Optimizer::sgd(0.0, 0.0), Loss::MEAN_SQUARED_ERROR).metrics([metrics]))
+    (model, Compile::new(Optimizer::sgd(0.0, 0.0), Loss::MEAN_SQUARED_ERROR).metrics(metrics))
 }
 
 /// Numbers that stand beside the loss.

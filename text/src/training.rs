@@ -30,6 +30,6 @@ pub fn compile(learning_rate: f32, steps: Steps, seed: u64) -> Compile {
     let optimizer = AdamW { learning_rate, weight_decay: 0.0, epsilon: 1e-8, outer_epsilon: true, ..AdamW::default() };
     let loss = SparseCategoricalCrossentropy { ignore_class: Some(NOT_LEARNED_CLASS), ..Default::default() };
     let schedule = Schedule::CosineDecay { decay_steps: steps.decay, alpha: 0.0, warmup_steps: steps.warmup };
-    let compile = Compile::new(optimizer, loss).metrics(vec![vec![Metric::Perplexity]]).schedule(schedule);
+    let compile = Compile::new(optimizer, loss).metrics([Metric::Perplexity]).schedule(schedule);
     compile.clip_norm(1.0).seed(seed)
 }

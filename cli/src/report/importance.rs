@@ -182,7 +182,7 @@ mod tests {
     fn linear(weights: &[f32], schema: Schema, loss: Loss, metrics: &[Metric]) -> Trainer {
         let mut model: Model = Sequential::new([weights.len()]).add_named("sum", Dense::new(1)).build(0).unwrap();
         model.tensor_mut("sum/kernel").unwrap().copy_from_slice(weights);
-        let compile = Compile::new(Optimizer::sgd(0.1, 0.0), loss).metrics([metrics.to_vec()]);
+        let compile = Compile::new(Optimizer::sgd(0.1, 0.0), loss).metrics(metrics);
         let mut trainer = Trainer::new(model, compile).unwrap().on(vec![manyhands::adapters::Info::cpu()]);
         trainer.check_run(&rows(weights.len(), 4, &|_| 0.0).with_schema(schema), None).unwrap();
         trainer
