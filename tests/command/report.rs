@@ -311,10 +311,14 @@ fn a_regression_is_judged_by_its_residuals() {
     let squared = number(&residuals["root_mean_squared_error"]).powi(2);
     assert!((squared - number(&end["best"]["val_loss"])).abs() < 1e-3 * squared, "{residuals} {}", end["best"]);
     assert!(number(&residuals["r2"]) > 0.5, "{residuals}");
+    // Nine of ten new targets lie within the second largest error of twenty.
+    let second = &residuals["worst"][1];
+    let error = (number(&second["prediction"]) - number(&second["target"])).abs();
+    assert!((number(&residuals["interval"]) - error).abs() < 1e-5, "{residuals}");
     assert_eq!(residuals["bars"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).sum::<u64>(), 20);
     let page = read(&folder, "a/report.html");
     is_whole(&page);
-    assert!(page.contains("Predictions of price") && page.contains("Residuals"));
+    assert!(page.contains("Predictions of price") && page.contains("Residuals") && page.contains("<dd>± "));
 }
 
 #[test]

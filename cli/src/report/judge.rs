@@ -89,6 +89,9 @@ pub struct Residuals {
     pub r2: Option<f64>,
     /// Mean of prediction less target.
     pub bias: f64,
+    /// Half the width of a prediction interval of 90 %; `None` for fewer than nine rows.
+    #[serde(default)]
+    pub interval: Option<f64>,
     /// Some rows: target, prediction.
     pub points: Vec<(f32, f32)>,
     /// Start of the first bar, end of the last; residuals beyond are in these.
@@ -421,11 +424,20 @@ fn residuals(column: &[(f32, f32)], dataset: &Arc<dyn Dataset>, inputs: &[Field]
         root_mean_squared_error: (squares / count).sqrt(),
         r2: (spread > 0.0).then(|| 1.0 - squares / spread),
         bias: sum(&|error| error) / count,
+        interval: interval(&errors),
         points: column.iter().step_by(n.div_ceil(POINTS).max(1)).copied().collect(),
         range,
         bars: histogram(&errors, range),
         worst: worst.collect(),
     })
+}
+
+/// Distance from the prediction within which nine of ten new targets lie: of n rows by their errors' sizes, that of row 0.9 (n + 1), rounded
+/// up (split conformal prediction: Lei et al. 2018, arXiv:1604.04173).
+fn interval(errors: &[f64]) -> Option<f64> {
+    let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.get((9 * (sizes.len() + 1)).div_ceil(10) - 1).copied()
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "few bars")]
@@ -475,6 +487,13 @@ mod tests {
         let expected: Vec<f32> =
             (100 - MISTAKES..100).rev().map(|it| f32::from(u8::try_from(it).unwrap()) / 100.0).collect();
         assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn an_interval_takes_nine_rows_and_leaves_a_tenth_out() {
+        let errors: Vec<f64> = (1..=99).map(|at| f64::from(at) * if at % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        assert_eq!([99, 20, 9].map(|rows| interval(&errors[..rows])), [Some(90.0), Some(19.0), Some(9.0)]);
+        assert_eq!([8, 0].map(|rows| interval(&errors[..rows])), [None, None]);
     }
 
     #[test]

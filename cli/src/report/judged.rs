@@ -289,11 +289,13 @@ pub(super) fn of_samples(items: &[(String, String, Option<&RowPreview>)]) -> Str
 
 fn of_values(name: &str, it: &Residuals) -> String {
     let r2 = it.r2.map_or_else(|| "–".into(), number);
+    let interval = it.interval.map_or_else(|| "–".into(), |within| format!("± {}", number(within)));
     let facts = [
         ("mean absolute error", number(it.mean_absolute_error)),
         ("root mean squared error", number(it.root_mean_squared_error)),
         ("R²", r2),
         ("mean of prediction less target", number(it.bias)),
+        ("90 % prediction interval", interval),
     ];
     let mut html = format!("<h3>{}</h3>\n<dl class=\"facts\">", escaped(&format!("Predictions of {name}")));
     for (what, value) in facts {
