@@ -434,6 +434,7 @@ impl Probe<'_> {
             return None;
         };
         match message.event {
+            Event::Working => Box::pin(self.event()).await,
             Event::Failed { ticket, fault } => {
                 // Behind a failed run others are dropped until then.
                 if let Some(ticket) = ticket {

@@ -205,7 +205,7 @@ impl<'a> OpenRuns<'a> {
                 None
             }
             Event::Failed { fault, .. } => Some(self.on_failure(adapter_idx, fault).await?),
-            Event::Loaded { .. } | Event::Contents { .. } => None,
+            Event::Loaded { .. } | Event::Contents { .. } | Event::Working => None,
         })
     }
 

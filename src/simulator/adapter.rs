@@ -219,6 +219,9 @@ impl Device for SimulatedDevice {
     }
 }
 
+/// Longest piece of work between two signs of life.
+const PIECE_MS: f64 = 2_000.0;
+
 /// No run has this attempt.
 const NO_RUN: Ticket = Ticket { step: 0, attempt: 0, slot: 0 };
 
@@ -411,7 +414,8 @@ impl SimulatedDevice {
                 * crowding.as_ref().map_or(1.0, |crowding| crowding.factor(&others));
             let changes = slowdowns.iter().flat_map(|slow| [slow.from_ms, slow.to_ms]);
             let until_ms = changes.filter(|at_ms| *at_ms > now_ms).fold(f64::INFINITY, f64::min);
-            let piece_ms = (left_ms * factor).min(until_ms - now_ms);
+            let piece_ms = (left_ms * factor).min(until_ms - now_ms).min(PIECE_MS);
+            mailbox.beat();
             let pass = async { self.link.pass(mailbox, run, piece_ms).await.map(|()| Some(piece_ms)) };
             let change = async {
                 match crowding {

@@ -129,10 +129,31 @@ struct Rig {
 /// Who the adapter is told to be.
 const ACTOR: ActorId = ActorId { adapter_idx: 7, reopened: 2 };
 
+/// A clock that is twenty times as fast.
+struct Hasty;
+
+impl Runtime for Hasty {
+    fn now_ms(&self) -> f64 {
+        20.0 * Native.now_ms()
+    }
+
+    fn sleep(&self, ms: f64) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Native.sleep(ms / 20.0)
+    }
+
+    fn spawn(&self, name: &str, actor: Box<dyn FnOnce() -> LocalTask + Send>) {
+        Native.spawn(name, actor);
+    }
+}
+
 impl Rig {
     fn open(info: &Info) -> Self {
+        Self::by_clock(info, Arc::new(Native))
+    }
+
+    fn by_clock(info: &Info, clock: Arc<dyn Runtime>) -> Self {
         let (sender, events) = async_channel::unbounded();
-        let handle = adapters::open(info, ACTOR, Arc::new(Native), sender).unwrap();
+        let handle = adapters::open(info, ACTOR, clock, sender).unwrap();
         Self { handle, events, world: None }
     }
 
@@ -151,8 +172,13 @@ impl Rig {
         self.handle.requests.send_blocking(request).unwrap();
     }
 
-    /// The next message; `None` when the adapter has ended.
+    /// The next message that answers something; `None` when the adapter has ended.
     fn next(&self) -> Option<Message> {
+        let message = self.message()?;
+        if matches!(message.event, Event::Working) { self.next() } else { Some(message) }
+    }
+
+    fn message(&self) -> Option<Message> {
         let next = async { self.events.recv().await.ok() };
         match &self.world {
             Some(world) => world.borrow_mut().run(f64::INFINITY, next).unwrap(),
@@ -277,6 +303,28 @@ fn a_lone_device_passes_exchanges_over() {
         let expected: Vec<f32> = doubled.iter().enumerate().map(|(i, d)| d + total[i % 3]).collect();
         assert_eq!(rig.done().0, [expected]);
     });
+}
+
+/// Who waits for an adapter hears from it every two seconds as long as it gets on.
+#[test]
+fn an_adapter_says_that_it_gets_on() {
+    let _alone = alone();
+    for info in needed::gpus().into_iter().chain([cpu::info()]) {
+        let rig = Rig::by_clock(&info, Arc::new(Hasty));
+        rig.load(plan(), 8);
+        let begin_ms = Native.now_ms();
+        let (mut beats, mut answers) = (0, 0);
+        while beats < 3 {
+            assert!(Native.now_ms() < begin_ms + 30_000.0, "{}: {beats} beats in {answers} answers", info.name);
+            rig.run(Pass::Predict, &input(8), Combining::Host, answers);
+            answers += 1;
+            while !matches!(rig.message().unwrap().event, Event::Done { .. }) {
+                beats += 1;
+            }
+        }
+        let most = 1.0 + (Native.now_ms() - begin_ms) / 100.0 + 1.0;
+        assert!(f64::from(beats) <= most, "{}: {beats} beats, at most {most}", info.name);
+    }
 }
 
 /// The device computes a step while the host prepares the next: two runs stay under way, once they have run before.

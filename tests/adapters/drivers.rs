@@ -55,7 +55,14 @@ impl Rig {
             Native.sleep(120_000.0).await;
             panic!("no event within two minutes")
         };
-        let next = async { self.events.recv().await.unwrap().event };
+        let next = async {
+            loop {
+                match self.events.recv().await.unwrap().event {
+                    Event::Working => {}
+                    event => break event,
+                }
+            }
+        };
         pollster::block_on(futures_lite::future::or(next, late))
     }
 

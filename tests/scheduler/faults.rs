@@ -125,6 +125,25 @@ fn an_adapter_without_memory_for_one_row_counts_as_lost() {
     }
 }
 
+/// An adapter whose run takes minutes, but gets on, is waited for, alone or beside another.
+#[test]
+fn an_adapter_that_gets_on_does_not_count_as_silent() {
+    // A row takes a minute.
+    let slow = || AdapterSpec::new("slow", 0.0, 60_000.0);
+    for (place, tested) in [
+        (Place::Copies, vec![slow()]),
+        (Place::Copies, vec![adapter([]), slow()]),
+        (Place::FirstStage, vec![slow()]),
+        (Place::FirstStage, vec![adapter([]), slow()]),
+    ] {
+        let n_tested = tested.len();
+        let fast = run(place, vec![adapter([]); n_tested], 2, n_tested, 2);
+        let waited = run(place, tested, 2, n_tested, 2);
+        assert!(waited.ms > 2.0 * 120_000.0, "{place:?}: {} ms", waited.ms);
+        assert_eq!((waited.weights, waited.statuses), (fast.weights, fast.statuses), "{place:?}");
+    }
+}
+
 /// An adapter that hangs is lost once, however many of its runs are open. One without rows owes no answer: its silence
 /// means nothing.
 #[test]

@@ -281,6 +281,7 @@ impl ProbedAdapter {
         };
         match pollster::block_on(answered.or(late))?.event {
             Event::Failed { fault, .. } => Err(self.lost(format!("{fault:?}"))),
+            Event::Working => self.answer(),
             _ => Ok(()),
         }
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_channel::{Receiver, Sender};
 use futures_lite::FutureExt;
 
+use super::heartbeat::Heartbeat;
 use super::throttle::Throttle;
 use super::{ActorId, Combining, Event, Fault, Message, Request, Run, Ticket, Timing, Writes};
 use crate::plan::{Pass, Plan, Role};
@@ -124,6 +125,7 @@ pub struct Mailbox {
     runtime: Arc<dyn Runtime>,
     /// Requests that were received, but not served yet, and the time when each run came.
     backlog: VecDeque<(Request, f64)>,
+    heartbeat: Heartbeat,
     /// Time when the run that is served came, as far as this end saw it.
     came_ms: f64,
     /// Whether the loss of the device was reported.
@@ -163,12 +165,14 @@ fn spawn_boxed(
     let (last_event, has_ended) = (events.clone(), Arc::new(AtomicBool::new(false)));
     let (backlog, throttle) = (VecDeque::new(), Throttle::default());
     let (clock, reported) = (runtime.clone(), has_ended.clone());
+    let heartbeat = Heartbeat::new(actor, events.clone(), clock.clone());
     let mailbox = Mailbox {
         actor,
         requests,
         events,
         runtime: clock.clone(),
         backlog,
+        heartbeat,
         came_ms: 0.0,
         has_ended,
         throttle,
@@ -485,11 +489,17 @@ impl Mailbox {
         }
     }
 
-    /// Checks without waiting whether the current run was abandoned, or the device is to be destroyed.
+    /// Says that a part of the current run is done, for as long as no answer tells it.
+    pub fn beat(&self) {
+        self.heartbeat.beat();
+    }
+
+    /// Checks without waiting whether the current run was abandoned, or the device is to be destroyed. The run gets on.
     ///
     /// # Errors
     /// [`Stop`] if the actor is to end, or the current run to stop.
     pub fn check(&mut self, run: Ticket) -> Result<(), Stop> {
+        self.beat();
         while let Ok(request) = self.requests.try_recv() {
             self.take_in(run, request)?;
         }
@@ -510,7 +520,7 @@ impl Mailbox {
         let wait_ms = self.throttle.wait_ms(pass, rows, timing.busy_ms());
         if wait_ms > 0.0 {
             let start_ms = self.now_ms();
-            self.runtime.sleep(wait_ms).await;
+            self.heartbeat.sleep(wait_ms).await;
             timing.compute_ms += self.now_ms() - start_ms;
         }
         self.send(Event::Done { ticket, reports, outputs, timing }).await

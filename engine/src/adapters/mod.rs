@@ -5,12 +5,13 @@
 
 // Files: `list.rs`: the machine's adapters and the choice among them; `protocol.rs`: messages and their contract; `opening.rs`: opens an
 // adapter; `mailbox.rs`: the actor around a device; `storage.rs`: activations that share memory; `memory.rs`: memory of a plan before it
-// is taken; `limits.rs`: the most that it may take; `throttle.rs`: adapters slowed down on purpose; `remote.rs`: an adapter behind a
+// is taken; `limits.rs`: the most that it may take; `heartbeat.rs`: signs of life in long runs; `throttle.rs`: adapters slowed down on purpose; `remote.rs`: an adapter behind a
 // link; `cpu/`, `gpu/`: the two kinds of devices.
 
 pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+mod heartbeat;
 pub mod limits;
 pub mod list;
 pub mod mailbox;

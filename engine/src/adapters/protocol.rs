@@ -211,6 +211,8 @@ pub enum Event {
         /// Times of the run's parts.
         timing: Timing,
     },
+    /// The run at hand gets on, but takes long. It comes at most every two seconds, and answers nothing.
+    Working,
     /// Answer to [`Request::Read`].
     Contents {
         /// The buffer.

@@ -51,6 +51,7 @@ enum EventHead {
     Done { ticket: Ticket, n_reports: usize, timing: Timing },
     Contents { role: Role },
     Failed { ticket: Option<Ticket>, fault: Fault },
+    Working,
 }
 
 /// The scheduler's end: an adapter like any other. When the link closes, the adapter is lost; losing it closes the link.
@@ -140,7 +141,7 @@ enums! {
     }
     EventHead {
         0 => Loaded { bytes }, 1 => Exchange { ticket, command }, 2 => Done { ticket, n_reports, timing },
-        3 => Contents { role }, 4 => Failed { ticket, fault },
+        3 => Contents { role }, 4 => Failed { ticket, fault }, 5 => Working,
     }
 }
 
@@ -210,6 +211,7 @@ fn pack_event(event: Event) -> Packet {
             let arrays = reports.into_iter().chain(outputs).map(Arc::from).collect();
             packet(&EventHead::Done { ticket, n_reports, timing }, arrays)
         }
+        Event::Working => packet(&EventHead::Working, Vec::new()),
         Event::Contents { role, data } => packet(&EventHead::Contents { role }, vec![data.into()]),
         Event::Failed { ticket, fault } => packet(&EventHead::Failed { ticket, fault }, Vec::new()),
     }
@@ -227,6 +229,7 @@ fn unpack_event(packet: Packet) -> Result<Event, String> {
             let outputs = arrays.split_off(n_reports.min(arrays.len()));
             Event::Done { ticket, reports: arrays, outputs, timing }
         }
+        EventHead::Working => Event::Working,
         EventHead::Contents { role } => Event::Contents { role, data: only()? },
         EventHead::Failed { ticket, fault } => Event::Failed { ticket, fault },
     })

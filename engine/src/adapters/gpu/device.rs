@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_channel::Receiver;
 
+use super::super::heartbeat::Heartbeat;
 use super::super::memory::padded;
 use super::super::{Fault, Info, Kind, list};
 use super::checks::Checks;
@@ -110,6 +111,8 @@ pub(super) struct Gpu {
     pub(super) profile: Option<Profile>,
     silence: Duration,
     runtime: Arc<dyn Runtime>,
+    /// Beats with each submission that is done.
+    pub(super) heartbeat: Option<Heartbeat>,
     submitted: Mutex<Submitted>,
     /// Bytes of all buffers that were created so far.
     allocated: AtomicU64,
@@ -171,6 +174,7 @@ impl Gpu {
             profile,
             silence,
             runtime,
+            heartbeat: None,
             submitted: Mutex::default(),
             allocated: AtomicU64::new(0),
             reports,
@@ -234,6 +238,9 @@ impl Gpu {
                 _ => return self.check(),
             }
             self.submitted.lock().unwrap_or_else(PoisonError::into_inner).open.pop_front();
+            if let Some(heartbeat) = &self.heartbeat {
+                heartbeat.beat();
+            }
         }
     }
 

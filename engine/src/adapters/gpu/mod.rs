@@ -31,6 +31,7 @@ mod verdicts;
 
 use std::sync::Arc;
 
+use super::heartbeat::Heartbeat;
 use super::mailbox::{self, Device, Mailbox, Serving, Stop};
 use super::memory;
 use super::{ActorId, Combining, Fault, Handle, Info, Message, Request, Run, Ticket, Writes};
@@ -95,7 +96,8 @@ pub fn open_with(
         ));
     }
     let opened = info.clone();
-    let device = async move |clock| GpuDevice::open(&opened, &options, clock).await;
+    let heartbeat = Heartbeat::new(actor, events.clone(), runtime.clone());
+    let device = async move |clock| GpuDevice::open(&opened, &options, heartbeat, clock).await;
     let requests = mailbox::spawn(&format!("adapter {}", actor.adapter_idx), actor, &runtime, events, device);
     Ok(Handle { info: info.clone(), requests })
 }
@@ -205,10 +207,16 @@ impl Device for GpuDevice {
 }
 
 impl GpuDevice {
-    async fn open(info: &Info, options: &Options, clock: Arc<dyn Runtime>) -> Result<Self, Fault> {
+    async fn open(
+        info: &Info,
+        options: &Options,
+        heartbeat: Heartbeat,
+        clock: Arc<dyn Runtime>,
+    ) -> Result<Self, Fault> {
         let patience = Patience::of(info.kind, options.dispatch_ms);
         let special = (patience, options.left_out, options.profile.as_deref());
-        let gpu = Gpu::open(info, Checks::from_environment(), special, clock).await?;
+        let mut gpu = Gpu::open(info, Checks::from_environment(), special, clock).await?;
+        gpu.heartbeat = Some(heartbeat);
         let pipelines = Pipelines::open(info, &gpu, &options.cache);
         let tuner = Tuner::open(info, &gpu, &options.tuning);
         let workgroups = options.workgroups.unwrap_or_else(|| info.kind.workgroups());
