@@ -349,17 +349,20 @@ def test_operations_are_those_of_keras(name: str, adapters: str) -> None:
     _compare(expected, ours)
 
 
+@pytest.mark.parametrize("rig", three_or_slow())
 @pytest.mark.parametrize("name", MODELS)
 def test_code_of_ones_own_trains_as_in_keras(name: str, rig: str) -> None:
     shape, build = MODELS[name]
     _compare(_by_keras(name), _trained(build, *_data(shape), rig))
 
 
+@pytest.mark.parametrize("rig", three_or_slow())
 def test_padded_words_are_translated_as_in_keras(rng: np.random.Generator, rig: str) -> None:
     x, y = [rng.integers(0, 6, (ROWS, length)) for length in (5, 7)], rng.normal(size=(ROWS, 2)).astype("float32")
     _compare(*(_trained(_translator, x, y, adapters) for adapters in (None, rig)))
 
 
+@pytest.mark.parametrize("rig", three_or_slow())
 @pytest.mark.parametrize("rank", [0, 2])
 def test_masks_that_code_makes_are_those_of_keras(rng: np.random.Generator, rig: str, rank: int) -> None:
     x, y = _data(SEQUENCE)

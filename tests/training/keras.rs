@@ -27,6 +27,12 @@ pub fn rigs() -> Vec<String> {
     rigs
 }
 
+/// The CPU, and all adapters together: each kernel runs on each.
+pub fn one_and_all() -> Vec<String> {
+    let rigs = rigs();
+    [rigs.first(), rigs.last()].into_iter().flatten().cloned().collect()
+}
+
 pub fn on(rig: &str) -> Vec<Info> {
     pollster::block_on(async { adapters::choose(&adapters::list_async().await, rig).unwrap() })
 }

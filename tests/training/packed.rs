@@ -11,7 +11,7 @@ use manyhands_engine::adapters::memory::HostBuffers;
 use manyhands_engine::plan::{Command, Pass, Role};
 use ndarray::{Array, IxDyn};
 
-use crate::keras::{on, rigs};
+use crate::keras::{on, one_and_all};
 use crate::needed;
 
 const POSITIONS: usize = 6;
@@ -94,7 +94,7 @@ fn packed_weights_train_to_the_bits_of_their_floats() {
     ] {
         let start = model(table, 70, lora);
         let [packed, floats] = both(start, format);
-        for rig in rigs() {
+        for rig in one_and_all() {
             let [one, other] = [&packed, &floats].map(|model| trained(model.clone(), 101, 10, &rig));
             assert_eq!(one.0.len(), 20);
             assert_eq!(one, other, "{} on {rig}", format.name());
