@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::command::{command, outputs, pause, refused, succeed, text};
+use crate::text_models::fetched;
 
 /// A small random model of `scripts/text_golden.py`.
 fn model(name: &str) -> String {
@@ -174,6 +175,33 @@ fn classes_of_texts_are_learned_and_told() {
         let refusal = refused(&folder, &format!("finetune {rest}"));
         assert!(refusal.contains(problem) && refusal.contains("help: "), "{refusal}");
     }
+}
+
+/// Sentences that differ in one noun alone. The nouns of both tables are others, so whoever only counts words is right in half of the rows.
+#[test]
+#[ignore = "fetches 175 MB"]
+fn minilm_knows_words_that_no_row_had() {
+    let minilm = fetched().join("minilm");
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, animals: &str, vehicles: &str| {
+        let mut rows = "said,about\n".to_owned();
+        for (class, nouns) in [("animal", animals), ("vehicle", vehicles)] {
+            for noun in nouns.split(' ') {
+                for (before, after) in
+                    [("We saw a", "near the station"), ("The", "was old"), ("There is a", "behind the house")]
+                {
+                    rows += &format!("{before} {noun} {after}.,{class}\n");
+                }
+            }
+        }
+        fs::write(folder.path().join(name), rows).unwrap();
+    };
+    write("train.csv", "dog cat cow rabbit sparrow lion", "car bus train bicycle truck ship");
+    write("new.csv", "horse pig eagle goat tiger mouse", "taxi tram motorcycle van ferry airplane");
+    let line = "train.csv --run run --epochs 6 --batch-size 8 --adapters cpu --quiet";
+    succeed(&folder, &format!("finetune {} {line}", minilm.display()));
+    let evaluated: Value = serde_json::from_str(&succeed(&folder, "evaluate run new.csv --json")).unwrap();
+    assert!(evaluated["accuracy"].as_f64().unwrap() > 0.9, "{evaluated}");
 }
 
 #[test]

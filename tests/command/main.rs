@@ -6,6 +6,8 @@ mod command;
 mod golden;
 #[path = "../common/needed.rs"]
 mod needed;
+#[path = "../common/text_models.rs"]
+mod text_models;
 
 mod bench;
 mod cli;

@@ -21,5 +21,7 @@ mod needed;
 mod outputs;
 mod packed;
 mod real;
+#[path = "../../../tests/common/text_models.rs"]
+mod text_models;
 mod tokens;
 mod written;

@@ -14,7 +14,8 @@ use ndarray::{Array2, Axis};
 use serde_json::Value;
 
 use super::outputs::{LENGTH, assert_close, rows};
-use super::{generated, golden, models, needed, real};
+use super::text_models::fetched;
+use super::{generated, golden, models, needed};
 
 /// A model in `Q8_0`, `Q4_1` and `Q4_0`, which the Python package `gguf` wrote.
 const FILE: &str = "packed.gguf";
@@ -233,7 +234,7 @@ fn an_adapter_changes_a_packed_model() {
 }
 
 fn smollm2() -> ModelFiles {
-    ModelFiles::open(&real::fetched().join("smollm2.gguf")).unwrap().packed(Packed::AsFile).unwrap()
+    ModelFiles::open(&fetched().join("smollm2.gguf")).unwrap().packed(Packed::AsFile).unwrap()
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn three_adapters_of_100_mb_train_smollm2() {
 #[test]
 #[ignore = "fetches 175 MB, and trains for minutes"]
 fn three_adapters_of_60_mb_train_smollm2() {
-    let files = ModelFiles::open(&real::fetched().join("smollm2.gguf")).unwrap().packed(Packed::Four).unwrap();
+    let files = ModelFiles::open(&fetched().join("smollm2.gguf")).unwrap().packed(Packed::Four).unwrap();
     let mut model = network::build(&files, 64, Output::Logits).unwrap();
     let layers = network::layers_of(files.architecture(), &network::linear_parts(files.architecture()));
     network::enable_lora(&mut model, layers.iter().map(String::as_str), Lora::new(4), 5).unwrap();

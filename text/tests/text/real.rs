@@ -1,8 +1,5 @@
 //! Two real models, SmolLM2-135M as a GGUF file and `MiniLM` as a folder, are read and computed as gguf and transformers do.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use manyhands::Predictor;
 use manyhands::data::{InMemory, Vocabulary};
 use manyhands_engine::adapters::Info;
@@ -16,15 +13,8 @@ use ndarray::{Array2, Axis};
 use serde_json::Value;
 
 use super::outputs::assert_close;
+use super::text_models::fetched;
 use super::{generated, golden, models, tokens};
-
-/// The folder with the models, which are fetched where they are missing.
-pub fn fetched() -> PathBuf {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let output = Command::new(root.join("scripts/fetch-text-models")).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    root.join(String::from_utf8(output.stdout).unwrap().trim())
-}
 
 fn golden_of(name: &str) -> Value {
     let golden: Value = serde_json::from_slice(&std::fs::read(golden::path("real.json")).unwrap()).unwrap();
