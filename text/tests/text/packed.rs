@@ -287,7 +287,7 @@ fn three_adapters_of_100_mb_train_smollm2() {
     three_adapters_train(false, &model, rig.try_into().unwrap(), stages, 100);
 }
 
-/// What `finetune --packed 4 --recompute --stages --rank 4` trains, on the stages that it takes.
+/// The model and the stages of `finetune --packed 4 --recompute --stages --rank 4 --length 64`.
 #[test]
 #[ignore = "fetches 175 MB, and trains for minutes"]
 fn three_adapters_of_60_mb_train_smollm2() {
