@@ -13,7 +13,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use manyhands::data::csv::is_utf16;
 use manyhands::data::{ClassCount, DataConfig, Description, source};
 use manyhands::{Error, Result};
 use manyhands_engine::files::{self, FileKind};
@@ -203,7 +202,7 @@ fn file(args: &InitArgs) -> Result<Proposal> {
     }
     let mut begin = [0; 4];
     let read = files::open(path)?.read(&mut begin).map_err(|source| Error::reading(path, source))?;
-    let is_text = (!begin[..read].contains(&0) || is_utf16(&begin)) && !begin.starts_with(&[0x1f, 0x8b]);
+    let is_text = (!begin[..read].contains(&0) || files::is_utf16(&begin)) && !begin.starts_with(&[0x1f, 0x8b]);
     if !has_extension(path, TABLES) && !is_text {
         return refuse(
             "needs to be a table, a text or a folder, but is none of them",

@@ -48,7 +48,6 @@ use self::layout::{ArrayColumns, ColumnLayout, TableTargets, TextPart, inputs_li
 use self::origin::TableFile;
 use self::signs::settle;
 use self::source::TableSource;
-pub use self::source::is_utf16;
 use self::survey::Survey;
 #[cfg(feature = "onnx")]
 pub(crate) use self::survey::{NO, YES};

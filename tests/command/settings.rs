@@ -35,6 +35,20 @@ fn number(values: &Value, name: &str) -> f64 {
     values[name].as_f64().unwrap_or_else(|| panic!("{name}: {values}"))
 }
 
+/// `>` of Windows PowerShell 5.1 writes UTF-16.
+#[test]
+fn settings_may_be_utf_16() {
+    let folder = tempfile::tempdir().unwrap();
+    let units = format!("\u{feff}{}", succeed(&folder, "train --print-config")).encode_utf16().collect::<Vec<_>>();
+    let bytes = |of: fn(u16) -> [u8; 2]| units.iter().flat_map(|unit| of(*unit)).collect::<Vec<u8>>();
+    for (name, bytes) in [("little.toml", bytes(u16::to_le_bytes)), ("big.toml", bytes(u16::to_be_bytes))] {
+        fs::write(folder.path().join(name), &bytes).unwrap();
+        succeed(&folder, &format!("train {name} --dry-run --adapters cpu"));
+        fs::write(folder.path().join("half.toml"), &bytes[..bytes.len() - 1]).unwrap();
+        assert!(refused(&folder, "train half.toml --dry-run").contains("starts as UTF-16"), "{name}");
+    }
+}
+
 #[test]
 fn a_table_with_classes() {
     let (folder, values) = trained("table", &format!("--data {DATA}/flowers_test.csv"));

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
+use super::utf16::from_utf16;
 use crate::error::{Error, Result};
 use crate::shown::{bytes as amount, shown};
 
@@ -57,13 +58,15 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A whole text of up to 64 MiB.
+/// A whole text of up to 64 MiB, in UTF-8, or in UTF-16 that says so by its mark.
 ///
 /// # Errors
-/// As [`read`], or if it is not UTF-8.
+/// As [`read`], or if it is neither.
 pub fn read_text(path: &Path) -> Result<String> {
+    let invalid = |error: String| Error::reading(path, io::Error::new(io::ErrorKind::InvalidData, error));
     let bytes = read(path, MOST_TEXT_BYTES)?;
-    String::from_utf8(bytes).map_err(|error| Error::reading(path, io::Error::new(io::ErrorKind::InvalidData, error)))
+    let bytes = from_utf16(bytes).ok_or_else(|| invalid("it starts as UTF-16, but has bytes that are none".into()))?;
+    String::from_utf8(bytes).map_err(|error| invalid(error.to_string()))
 }
 
 /// Calls a function with each line of a file, its end included.

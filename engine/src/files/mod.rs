@@ -8,7 +8,8 @@
 //! old file are kept. Devices and pipes are written to, never replaced.
 
 // Files: `output.rs`: replacement; `log.rs`: logs, which are appended; `kind.rs`: files that may be overwritten; `identity.rs`: the file
-// behind a path; `lock.rs`: excludes a second run; `input.rs`: reads within limits.
+// behind a path; `lock.rs`: excludes a second run; `input.rs`: reads within limits; `utf16.rs`: the
+// other encoding of Windows.
 
 mod identity;
 mod input;
@@ -16,6 +17,7 @@ mod kind;
 mod lock;
 mod log;
 mod output;
+mod utf16;
 
 pub use identity::{are_same, check_apart};
 pub use input::each_line;
@@ -26,3 +28,4 @@ pub use lock::Lock;
 pub use log::{create_log, resume_log};
 pub use output::is_pipe;
 pub use output::{Output, check, write};
+pub use utf16::{from_utf16, is_utf16};

@@ -5,15 +5,10 @@ use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use ::csv::Position;
+use manyhands_engine::files::{from_utf16, is_utf16};
 
 use crate::data::source;
 use crate::{Error, Result, shown};
-
-/// The unit of two bytes.
-type Unit = fn([u8; 2]) -> u16;
-
-/// The start of a text in UTF-16, and whether the low byte comes first.
-const UTF16: [([u8; 2], Unit); 2] = [([0xff, 0xfe], u16::from_le_bytes), ([0xfe, 0xff], u16::from_be_bytes)];
 
 /// A table's file.
 #[derive(Debug)]
@@ -84,17 +79,9 @@ impl TableSource {
     }
 }
 
-/// Whether a text starts as UTF-16 does: spreadsheets save "Unicode text" so.
-pub fn is_utf16(start: &[u8]) -> bool {
-    UTF16.iter().any(|(mark, _)| start.starts_with(mark))
-}
-
-/// A text as UTF-8, from UTF-16 if it starts so.
+/// A table as UTF-8, from UTF-16 if it starts so.
 fn utf8(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>> {
-    let Some((_, unit)) = UTF16.iter().find(|(mark, _)| bytes.starts_with(mark)) else { return Ok(bytes) };
-    let (units, rest) = bytes[2..].as_chunks::<2>();
-    let text: Result<String, _> = char::decode_utf16(units.iter().map(|bytes| unit(*bytes))).collect();
-    text.ok().filter(|_| rest.is_empty()).map(String::into_bytes).ok_or_else(|| {
+    from_utf16(bytes).ok_or_else(|| {
         Error::data(
             format!("`{}`", shown(path)),
             "starts as UTF-16, but has bytes that are none",
