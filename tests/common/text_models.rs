@@ -1,4 +1,4 @@
-//! Real language models, from packages on PyPI.
+//! Real language models, which `scripts/fetch-text-models` fetches.
 
 #![allow(clippy::unwrap_used, reason = "a test fails loudly")]
 
