@@ -16,15 +16,13 @@ pub(crate) struct Heartbeat {
     actor: ActorId,
     events: Sender<Message>,
     clock: Arc<dyn Runtime>,
-    /// Bits of the time of the last beat.
+    /// Bits of the time of the last beat; NaN before the first, which nobody hears.
     last_ms: AtomicU64,
 }
 
 impl Heartbeat {
-    /// Of an actor that begins now.
     pub(crate) fn new(actor: ActorId, events: Sender<Message>, clock: Arc<dyn Runtime>) -> Self {
-        let last_ms = AtomicU64::new(clock.now_ms().to_bits());
-        Self { actor, events, clock, last_ms }
+        Self { actor, events, clock, last_ms: AtomicU64::new(f64::NAN.to_bits()) }
     }
 
     /// Waits for so long, as a part of the work.
@@ -42,9 +40,12 @@ impl Heartbeat {
 
     /// Says that a part of the work is done.
     pub(crate) fn beat(&self) {
-        let now_ms = self.clock.now_ms();
-        if now_ms - f64::from_bits(self.last_ms.load(Ordering::Relaxed)) >= BEAT_MS {
-            self.last_ms.store(now_ms.to_bits(), Ordering::Relaxed);
+        let (now_ms, last_ms) = (self.clock.now_ms(), f64::from_bits(self.last_ms.load(Ordering::Relaxed)));
+        if now_ms - last_ms < BEAT_MS {
+            return;
+        }
+        self.last_ms.store(now_ms.to_bits(), Ordering::Relaxed);
+        if !last_ms.is_nan() {
             // Nobody to tell is no matter.
             drop(self.events.try_send(Message { actor: self.actor, event: Event::Working }));
         }
