@@ -280,7 +280,8 @@ fn three_adapters_train(recompute: bool, model: &Model, rig: [&str; 3], stages: 
 #[ignore = "fetches 175 MB, and trains for minutes"]
 fn three_adapters_of_100_mb_train_smollm2() {
     let files = smollm2();
-    let model = with_factors(network::build(&files, LENGTH, Output::Logits).unwrap(), &files);
+    // A little more than twice the limit: plans for cards have shrunk.
+    let model = with_factors(network::build(&files, 20, Output::Logits).unwrap(), &files);
     let gpus = needed::gpu_indices();
     let rig: Vec<&str> = gpus.iter().map(String::as_str).chain(["cpu"; 3]).take(2).chain(["cpu"]).collect();
     let stages = ["..add_19", "blocks.10.attention_norm..add_55", "blocks.28.attention_norm.."];
