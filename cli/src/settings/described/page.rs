@@ -24,7 +24,7 @@ described` writes it again. Settings that must be given come first, then the oth
 Worth knowing:
 
 - `ReduceLROnPlateau` watches `val_loss`, or `loss` where there are no validation data.
-- `validation = 0.2` draws the rows at random, by `seed`, from each class the same part; `manyhands evaluate model.safetensors --part validation` finds them again.
+- `validation = 0.2` draws the rows at random, by `seed`, from each class the same part; `manyhands evaluate runs/1 --config runs/1/run.toml --part validation` finds them again.
 - `{ top_k_categorical_accuracy = { k = 5 } }` is reported as `top_5_accuracy`.
 - A layer that is used again (`reuse = \"name\"`) has the outputs `name:1`, `name:2`, …, by which later layers refer to them.
 - A model without `input` takes the shape of its data. Encodings decide how many numbers a row of a table has: `manyhands train` says how many.
