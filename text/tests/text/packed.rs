@@ -157,16 +157,21 @@ fn any_rows(count: usize, length: usize, vocabulary: usize) -> [Array2<f32>; 2] 
     [0, 1].map(|first| Array2::from_shape_fn((count, length), |(row, place)| at(row, place + first)))
 }
 
-/// The model with factors beside all products of its blocks.
-fn with_factors(mut model: Model, files: &ModelFiles) -> Model {
+/// The model with factors of this form beside all products of its blocks.
+fn with_lora(mut model: Model, files: &ModelFiles, lora: Lora) -> Model {
     let layers = network::layers_of(files.architecture(), &network::linear_parts(files.architecture()));
-    network::enable_lora(&mut model, layers.iter().map(String::as_str), Lora::new(2).alpha(4.0), 5).unwrap();
+    network::enable_lora(&mut model, layers.iter().map(String::as_str), lora, 5).unwrap();
     model
 }
 
-fn trainer(model: Model) -> Trainer {
+fn with_factors(model: Model, files: &ModelFiles) -> Model {
+    with_lora(model, files, Lora::new(2).alpha(4.0))
+}
+
+fn trainer(model: Model, recompute: bool) -> Trainer {
     let loss = SparseCategoricalCrossentropy { ignore_class: Some(-100), label_smoothing: 0.0 };
-    Trainer::new(model, Compile::new(Optimizer::adam(1e-2), loss)).unwrap().split(SplitMode::Even)
+    let compile = Compile::new(Optimizer::adam(1e-2), loss).recompute(recompute);
+    Trainer::new(model, compile).unwrap().split(SplitMode::Even)
 }
 
 /// Losses of epochs of two steps.
@@ -179,7 +184,7 @@ fn losses(trainer: &mut Trainer, [ids, targets]: [Array2<f32>; 2], epochs: u64) 
 
 /// Results of training on rows, and the bytes that it takes on the adapter.
 fn trained(model: Model, rows: &[Array2<f32>; 2], rig: &str) -> (Bits, u64) {
-    let mut trainer = trainer(model).adapters(rig).unwrap();
+    let mut trainer = trainer(model, false).adapters(rig).unwrap();
     let losses = losses(&mut trainer, rows.clone(), 10).into_iter().map(f64::to_bits).collect();
     let bytes = trainer.open_adapters()[0].bytes;
     let model = trainer.into_model();
@@ -253,15 +258,8 @@ fn smollm2_trains_packed_to_the_bits_of_its_floats() {
 
 /// Stages of a model whose bytes are more than twice the limit of each adapter. The table of tokens is in the first and in the last.
 fn three_adapters_train(recompute: bool, model: &Model, rig: [&str; 3], stages: [&'static str; 3], megabytes: u64) {
-    let trainer = || {
-        let compile = Compile::new(
-            Optimizer::adam(1e-2),
-            SparseCategoricalCrossentropy { ignore_class: Some(-100), label_smoothing: 0.0 },
-        );
-        Trainer::new(model.clone(), compile.recompute(recompute)).unwrap().split(SplitMode::Even)
-    };
     let rows = any_rows(2, model.inputs()[0].shape.last(), model.outputs()[0].1.last());
-    let mut whole = trainer().adapters("cpu").unwrap();
+    let mut whole = trainer(model.clone(), recompute).adapters("cpu").unwrap();
     let kind = if rig == ["cpu"; 3] { Kind::Cpu } else { Kind::DiscreteGpu };
     let needed = whole.memory_need(kind, 1, 1, None).unwrap().unwrap().bytes;
     let most = megabytes * 1_000_000;
@@ -269,7 +267,8 @@ fn three_adapters_train(recompute: bool, model: &Model, rig: [&str; 3], stages: 
     let known = losses(&mut whole, rows.clone(), 2);
     let placement = Placement::stages((0..).zip(stages).map(|(at, layers)| ([layers], [at])));
     let limits = format!("0={megabytes}MB,1={megabytes}MB,2={megabytes}MB").parse().unwrap();
-    let mut staged = trainer().adapters(&rig.join(",")).unwrap().memory(limits).placement(placement);
+    let mut staged =
+        trainer(model.clone(), recompute).adapters(&rig.join(",")).unwrap().memory(limits).placement(placement);
     let losses = losses(&mut staged, rows, 2);
     assert!(losses.iter().zip(&known).all(|(one, other)| (one / other - 1.0).abs() < 1e-4), "{losses:?} {known:?}");
     let bytes: Vec<u64> = staged.open_adapters().iter().map(|adapter| adapter.bytes).collect();
@@ -293,9 +292,7 @@ fn three_adapters_of_100_mb_train_smollm2() {
 #[ignore = "fetches 175 MB, and trains for minutes"]
 fn three_adapters_of_60_mb_train_smollm2() {
     let files = ModelFiles::open(&fetched().join("smollm2.gguf")).unwrap().packed(Packed::Four).unwrap();
-    let mut model = network::build(&files, 64, Output::Logits).unwrap();
-    let layers = network::layers_of(files.architecture(), &network::linear_parts(files.architecture()));
-    network::enable_lora(&mut model, layers.iter().map(String::as_str), Lora::new(4), 5).unwrap();
+    let model = with_lora(network::build(&files, 64, Output::Logits).unwrap(), &files, Lora::new(4));
     let stages = [
         "..blocks.11.feed_forward_norm",
         "blocks.11.feed_forward.up..blocks.23.feed_forward.up",
