@@ -27,6 +27,7 @@ mod text;
 pub use convolutional::{cnn6, vgg};
 pub use perceptrons::mlp;
 pub use size::Size;
+pub use text::gpt;
 
 use crate::error::{Error, Result};
 use crate::model::Model;

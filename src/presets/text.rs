@@ -8,33 +8,37 @@ use crate::layers::{
 };
 use crate::model::{Model, ModelBuilder, Sequential, TensorRef};
 
-/// Features of a position of the transformer.
-const WIDTH: usize = 128;
-/// Heads of its attention.
-const HEADS: usize = 4;
-/// Its blocks.
-const BLOCKS: usize = 4;
+/// Features of a head of attention.
+const HEAD: usize = 32;
 
 /// A decoder of four blocks, 128 features and 4 heads: 834,400 parameters over 128 positions and 96 characters.
+///
+/// # Errors
+/// If the shape is no sequence, or there is no character.
+pub fn gpt_mini(size: &Size) -> Result<Model> {
+    gpt(size, 4, 128)
+}
+
+/// A decoder of so many blocks and features, a multiple of 32: each head of its attention has 32.
 ///
 /// Each block normalizes before its attention, which sees no later position, and before its two dense layers. Source:
 /// Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", in small.
 ///
 /// # Errors
-/// If the shape is no sequence, or there is no character.
-pub fn gpt_mini(size: &Size) -> Result<Model> {
+/// If the shape is no sequence, or there is no character or feature.
+pub fn gpt(size: &Size, blocks: usize, width: usize) -> Result<Model> {
     let mut graph = ModelBuilder::new();
     let characters = graph.input("input", size.input.clone());
-    let embedded = graph.add(Embedding::new(size.outputs, WIDTH), &[characters]);
+    let embedded = graph.add(Embedding::new(size.outputs, width), &[characters]);
     let positions = graph.add(PositionEmbedding::new(size.input.last()), &[embedded]);
     let mut last = graph.add(Add::default(), &[embedded, positions]);
-    for _ in 0..BLOCKS {
+    for _ in 0..blocks {
         last = residual(&mut graph, last, |graph, x| {
-            graph.add(MultiHeadAttention::new(HEADS, WIDTH / HEADS).causal(), &[x])
+            graph.add(MultiHeadAttention::new(width / HEAD, HEAD).causal(), &[x])
         });
         last = residual(&mut graph, last, |graph, x| {
-            let wide = graph.add(Dense::new(4 * WIDTH).activation(Activation::Gelu), &[x]);
-            graph.add(Dense::new(WIDTH), &[wide])
+            let wide = graph.add(Dense::new(4 * width).activation(Activation::Gelu), &[x]);
+            graph.add(Dense::new(width), &[wide])
         });
     }
     let normed = graph.add(LayerNormalization::default(), &[last]);

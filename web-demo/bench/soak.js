@@ -107,10 +107,17 @@ async function replay(page) {
   await page.locator("#replay-file").setInputFiles(await download.path(), { timeout: 3000 });
 }
 
+/** Gives a text of one's own, or what is none. */
+const give = (selector) => async (page) => {
+  const [input] = await ready(page, selector);
+  const text = one(["Mary had a little lamb, its fleece was white as snow. ".repeat(40), "Auf dem Berge steht ein Haus.\n".repeat(30), "too short", "no\0text"]);
+  await input?.setInputFiles({ name: "own.txt", mimeType: "text/plain", buffer: Buffer.from(text) }, { timeout: 3000 });
+};
+
 /** By names; those with several are for things that change much. */
 const ACTIONS = {
   run: press("#run"), step: press("#step"), slow: press("#step-slowly"), reset: press("#reset"), batch: slide("#batch-size"), split: press("[name=split]"), norm: press("[name=batch_norm]"),
-  data: choose("#data"), model: choose("#model"), again: press("#data-again"), temperature: slide("#temperature"), throttle: slide("#lanes input"),
+  data: choose("#data"), own: give("#own-text"), model: choose("#model"), again: press("#data-again"), temperature: slide("#temperature"), throttle: slide("#lanes input"),
   unplug: press("#lanes .unplug"), remove: press("#lanes .remove"), add: press("#add button"), rig: press("#rigs button"), other: choose("#other-model"),
   card: press("#tour li:not([data-card=more]):not([data-card=stages]) button"), more: press("[data-card=more] button"), measure: press("#measure"),
   predict: press("#predict"), spec: write("#rig-adapters input[type=number]", [1, 10, 500]), stages: press("#stages button"), stage: choose("#stages select"), pieces: slide("#stages input"),
@@ -175,7 +182,7 @@ const FIGURES = {
   button: press("main button"), handle: slide("main input[type=range]"), border: slide("main [role=slider]"), drag, list: choose("main select"), details: press("summary"), scheme: ACTIONS.scheme, view: ACTIONS.view,
 };
 const ARTICLE = {
-  ...FIGURES, guess: press("mh-guess button"), training: press("mh-ghost button"), toggle: press("mh-ghost input[type=checkbox]"), reload: ACTIONS.reload,
+  ...FIGURES, guess: press("mh-guess button"), training: press("mh-ghost button"), toggle: press("mh-ghost input[type=checkbox]"), own: give("mh-ghost input[type=file]"), reload: ACTIONS.reload,
   scroll: (page) => page.evaluate((part) => scrollTo({ top: part * document.documentElement.scrollHeight, behavior: "instant" }), random()),
 };
 

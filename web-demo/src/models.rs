@@ -7,8 +7,8 @@ use manyhands::layers::{Dense, Embedding, Gru};
 use manyhands::presets::{self, Size};
 use manyhands::{Compile, Error, Fit, Loss, Model, Optimizer, Result, Sequential};
 use manyhands_engine::kernels::{
-    Families, activation, adam, add, batch_norm, clip, conv2d, dense, dropout, embedding, pooling, recurrent,
-    recurrent_scan, reduce, softmax_cross_entropy,
+    Families, activation, adam, add, attention, batch_norm, clip, conv2d, dense, dropout, embedding, group_norm, merge,
+    pooling, recurrent, recurrent_scan, reduce, softmax_cross_entropy,
 };
 use ndarray::ArrayD;
 
@@ -31,21 +31,27 @@ type Networks = &'static [(&'static str, &'static str)];
 static OF_PICTURES: Networks =
     &[("cnn", "three convolutions"), ("small", "one convolution"), ("wide", "three wide convolutions")];
 /// The networks for texts.
-static OF_TEXTS: Networks = &[("gru", "a GRU of 128 units"), ("wide_gru", "two GRUs of 256 units")];
+static OF_TEXTS: Networks =
+    &[("gru", "a GRU of 128 units"), ("wide_gru", "two GRUs of 256 units"), ("gpt", "a small GPT of two blocks")];
 /// Numbers that stand for a character.
 const EMBEDDED: usize = 32;
+/// Blocks of the GPT, and numbers that each place has in them.
+const GPT: (usize, usize) = (2, 64);
 
 /// The kernels of the networks' plans. The worker of a CPU adapter knows no others, so that the page loads no others.
 pub static KERNELS: Families = &[
     activation::KERNELS,
     adam::KERNELS,
     add::KERNELS,
+    attention::KERNELS,
     batch_norm::KERNELS,
     clip::KERNELS,
     conv2d::KERNELS,
     dense::KERNELS,
     dropout::KERNELS,
     embedding::KERNELS,
+    group_norm::KERNELS,
+    merge::KERNELS,
     pooling::KERNELS,
     recurrent::KERNELS,
     recurrent_scan::KERNELS,
@@ -56,7 +62,7 @@ pub static KERNELS: Families = &[
 fn networks(data: LearnedData) -> Networks {
     match data {
         LearnedData::Digits | LearnedData::Fashion => OF_PICTURES,
-        LearnedData::Text => OF_TEXTS,
+        LearnedData::Text | LearnedData::Own => OF_TEXTS,
     }
 }
 
@@ -95,8 +101,9 @@ pub fn of(data: LearnedData, outputs: usize, id: &str, form: BatchNorm, seed: u6
         (LearnedData::Digits | LearnedData::Fashion, "cnn") => presets::digits::cnn(&size, norm),
         (LearnedData::Digits | LearnedData::Fashion, "small") => presets::digits::small_cnn(&size, norm),
         (LearnedData::Digits | LearnedData::Fashion, "wide") => presets::digits::wide_cnn(&size, norm),
-        (LearnedData::Text, "gru") => grus(&size, &[128]),
-        (LearnedData::Text, "wide_gru") => grus(&size, &[256, 256]),
+        (LearnedData::Text | LearnedData::Own, "gru") => grus(&size, &[128]),
+        (LearnedData::Text | LearnedData::Own, "wide_gru") => grus(&size, &[256, 256]),
+        (LearnedData::Text | LearnedData::Own, "gpt") => presets::gpt(&size, GPT.0, GPT.1),
         (data, other) => {
             let ids: Vec<String> = networks(data).iter().map(|(id, _)| format!("`{id}`")).collect();
             let problem = format!("needs to be {}, but is `{other}`", ids.join(" or "));
@@ -288,7 +295,9 @@ mod tests {
         let parameters: Vec<usize> = choices(&text).unwrap().iter().map(|choice| choice.parameters).collect();
         let gru = |inputs: usize, units: usize| 3 * units * (inputs + units + 2);
         let wide = 32 * n + gru(32, 256) + gru(256, 256) + 257 * n;
-        assert_eq!(parameters, [32 * n + gru(32, 128) + 129 * n, wide]);
+        let block = 2 * 2 * 64 + 4 * 64 * 65 + 65 * 256 + 257 * 64;
+        let gpt = 64 * n + 64 * 40 + 2 * block + 2 * 64 + 65 * n;
+        assert_eq!(parameters, [32 * n + gru(32, 128) + 129 * n, wide, gpt]);
     }
 
     #[test]

@@ -20,6 +20,12 @@ const SIDE: usize = 28;
 const TEST_PART: usize = 7;
 /// One character of a text in so many is kept for testing, at its end.
 const TEXT_TEST_PART: usize = 10;
+/// Most bytes of a text: each character becomes two numbers of four bytes.
+const TEXT_BYTES: usize = 4_000_000;
+/// Least characters of a text, so that the part for testing has a row.
+const TEXT_LEAST: usize = TEXT_TEST_PART * (LENGTH + 1);
+/// Most different characters that are told apart: the rarer ones count as one.
+const MOST_CHARACTERS: usize = 512;
 /// The classes of Fashion-MNIST, by label.
 const CLOTHES: [&str; 10] =
     ["T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"];
@@ -34,8 +40,10 @@ pub enum LearnedData {
     Digits,
     /// Pictures of clothes: a part of Fashion-MNIST.
     Fashion,
-    /// A text, of which each next character is to be told.
+    /// The page's text, of which each next character is to be told.
     Text,
+    /// A text of the visitor's own.
+    Own,
 }
 
 impl LearnedData {
@@ -44,7 +52,7 @@ impl LearnedData {
         match self {
             Self::Digits => presets::digits::SHAPE.into(),
             Self::Fashion => [SIDE, SIDE, 1].into(),
-            Self::Text => [LENGTH].into(),
+            Self::Text | Self::Own => [LENGTH].into(),
         }
     }
 
@@ -53,7 +61,7 @@ impl LearnedData {
         match self {
             Self::Digits => "digits.safetensors",
             Self::Fashion => "fashion.safetensors",
-            Self::Text => "text.safetensors",
+            Self::Text | Self::Own => "text.safetensors",
         }
     }
 }
@@ -90,7 +98,7 @@ impl LearningTask {
         match data {
             LearnedData::Digits => Self::digits(),
             LearnedData::Fashion => Self::fashion(bytes),
-            LearnedData::Text => Self::text(bytes),
+            LearnedData::Text | LearnedData::Own => Self::text(data, bytes),
         }
     }
 
@@ -118,21 +126,30 @@ impl LearningTask {
     }
 
     /// A text in UTF-8; its last part is for testing.
-    fn text(bytes: &[u8]) -> Result<Self> {
-        let settings = TokenSettings { split: Split::Character, ..TokenSettings::default() };
-        let text = str::from_utf8(bytes).map_err(|_| unreadable("the characters of the text", bytes.len()))?;
+    fn text(data: LearnedData, bytes: &[u8]) -> Result<Self> {
+        let refused = |problem: String, help: &str| Err(Error::data("the text", problem, help));
+        if bytes.len() > TEXT_BYTES {
+            let problem = format!("needs {TEXT_BYTES} bytes at most, but has {}", bytes.len());
+            return refused(problem, "choose a part of it");
+        }
+        let Ok(text) = str::from_utf8(bytes) else {
+            return refused("needs to be plain text in UTF-8, but is not".to_owned(), "save it as plain text");
+        };
+        let max_tokens = Some(MOST_CHARACTERS);
+        let settings = TokenSettings { split: Split::Character, max_tokens, ..TokenSettings::default() };
         let vocabulary = Vocabulary::adapt(settings, [text]);
         let tokens = vocabulary.encode(text);
-        let (train, test) = tokens.split_at(tokens.len() - tokens.len() / TEXT_TEST_PART);
-        if test.len() <= LENGTH {
-            return Err(unreadable("the characters of the text", bytes.len()));
+        if tokens.len() < TEXT_LEAST {
+            let problem = format!("needs {TEXT_LEAST} characters at least, but has {}", tokens.len());
+            return refused(problem, "choose a longer one");
         }
+        let (train, test) = tokens.split_at(tokens.len() - tokens.len() / TEXT_TEST_PART);
         let rows = |tokens: &[u32]| -> Result<Arc<dyn Dataset>> {
             Ok(Arc::new(windows(tokens)?.with_schema(schema(&vocabulary))))
         };
         let frequencies_loss = Some(frequencies_loss(vocabulary.tokens().len(), train, test));
         let (train, test) = (rows(train)?, rows(test)?);
-        Ok(Self { data: LearnedData::Text, train, test, vocabulary: Some(vocabulary), frequencies_loss })
+        Ok(Self { data, train, test, vocabulary: Some(vocabulary), frequencies_loss })
     }
 
     /// Shape of a row.
@@ -155,7 +172,7 @@ impl LearningTask {
         match self.data {
             LearnedData::Digits => Some(WHITE[0]),
             LearnedData::Fashion => Some(WHITE[1]),
-            LearnedData::Text => None,
+            LearnedData::Text | LearnedData::Own => None,
         }
     }
 
@@ -276,13 +293,25 @@ pub(crate) mod tests {
 
     #[test]
     fn other_bytes_are_refused() {
-        for (data, bytes) in [
-            (LearnedData::Fashion, vec![0; 1000]),
-            (LearnedData::Text, vec![0xff; 9]),
-            (LearnedData::Text, vec![b'a'; 99]),
+        for (data, bytes, problem) in [
+            (LearnedData::Fashion, vec![0; 1000], "but have 1000 other bytes"),
+            (LearnedData::Own, vec![0xff; 9], "needs to be plain text in UTF-8"),
+            (LearnedData::Own, vec![b'a'; TEXT_LEAST - 1], "needs 410 characters at least, but has 409"),
+            (LearnedData::Own, vec![b'a'; TEXT_BYTES + 1], "needs 4000000 bytes at most, but has 4000001"),
         ] {
             let error = LearningTask::read(data, &bytes).err().unwrap().to_string();
-            assert!(error.contains(&format!("have {} other bytes", bytes.len())), "{error}");
+            assert!(error.contains(problem), "{error}");
         }
+    }
+
+    #[test]
+    fn a_short_text_has_a_row_for_testing_and_the_rarest_characters_count_as_one() {
+        let shortest = LearningTask::read(LearnedData::Own, &[b'a'; TEXT_LEAST]).unwrap();
+        assert_eq!((shortest.train.len(), shortest.test.len()), ((TEXT_LEAST * 9 / 10 - 1) / LENGTH, 1));
+        // 2,000 characters of Chinese, each once, behind one that is frequent.
+        let many: String = (0x4e00..0x4e00 + 2000).filter_map(char::from_u32).chain("的".repeat(99).chars()).collect();
+        let task = LearningTask::read(LearnedData::Own, many.as_bytes()).unwrap();
+        assert_eq!(task.outputs(), MOST_CHARACTERS);
+        assert_eq!(task.classes()[2], "的");
     }
 }

@@ -15,7 +15,7 @@ let browser;
 /** @type {Served} */
 let server;
 before(async () => {
-  [browser, server] = [await launch("no adapter"), await serve(WRITTEN, withStandIn("gpus"))];
+  [browser, server] = [await launch("no adapter"), await serve(WRITTEN, { ...withStandIn("gpus"), "/data/lincoln.txt": "It is the duty of the people." })];
 });
 after(async () => {
   await browser.close();
@@ -186,6 +186,34 @@ test("training starts when its chapter comes near", async () => {
   await page.getByRole("button", { name: "Pull the plug" }).click();
   await page.locator("mh-ghost .gone").waitFor();
   assert.match(await textOf(page, "mh-ghost .result"), /plug was pulled/);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("what is learned is chosen by the keyboard, and a text can be dropped on the figure", async () => {
+  const { page, said, leave } = await open("", { reducedMotion: "no-preference" });
+  const figure = page.locator("mh-ghost");
+  const says = (/** @type {RegExp} */ wanted) => figure.locator("[role=status]").filter({ hasText: wanted }).waitFor();
+  await figure.scrollIntoViewIfNeeded();
+  await says(/^A network learns to read digits, here and now/);
+  await figure.getByLabel("What it learns").focus();
+  await page.keyboard.press("ArrowDown");
+  await says(/^A small GPT learns to write, letter by letter, from messages of Lincoln, here and now/);
+  await figure.locator(".writes q").waitFor();
+  assert.ok(await figure.getByLabel(/Batch normalization/).isHidden());
+  await figure.evaluate((element) => {
+    const dropped = new DataTransfer();
+    dropped.items.add(new File(["Es war einmal. ".repeat(40)], "märchen.txt"));
+    element.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
+  });
+  await says(/from märchen\.txt, here and now/);
+  // What can't be learned leaves all as it is.
+  await figure.locator("input[type=file]").setInputFiles({ name: "photo.jpg", mimeType: "image/jpeg", buffer: Buffer.from([0xff, 0xd8, 0]) });
+  await says(/^That can’t be learned: photo\.jpg is no plain text: save it as one, as \.txt\. It goes on learning to write, from märchen\.txt\.$/);
+  await figure.getByLabel("What it learns").selectOption("to read digits");
+  await says(/^A network learns to read digits/);
+  assert.ok(await figure.getByLabel(/Batch normalization/).isVisible());
+  assert.deepEqual(await faultsOf(page), []);
   assert.deepEqual(said, []);
   await leave();
 });

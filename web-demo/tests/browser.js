@@ -59,6 +59,16 @@ export async function visit(browser, address, options = {}) {
   return { page, said, leave: () => context.close() };
 }
 
+/** Requests from now on that could hold more than the name of a file of the page. @param {Page} page */
+export function sends(page) {
+  /** @type {string[]} */
+  const sent = [];
+  page.on("request", (request) => {
+    if (request.method() !== "GET" || new URL(request.url()).search) sent.push(`${request.method()} ${request.url()}`);
+  });
+  return sent;
+}
+
 /** The step that a page shows. @param {Page} page */
 export function stepsOf(page) {
   return page.evaluate(() => Number(document.getElementById("fact-step")?.textContent?.replaceAll(",", "")));

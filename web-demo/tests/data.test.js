@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { sends } from "./browser.js";
 import { faults, open, train } from "./stand-in.js";
 
 /** @import { Page } from "playwright-core" */
@@ -163,7 +164,7 @@ test("an address whose data are not there trains the digits, and says why", asyn
   await page.locator("#reading").waitFor();
   assert.match(page.url(), /\?seed=3$/);
   await page.goto(`${page.url().split("?")[0]}?data=birds`);
-  await page.locator("[data-kind=address]", { hasText: "data=birds, but it needs one of digits, fashion, text" }).waitFor();
+  await page.locator("[data-kind=address]", { hasText: "data=birds, but it needs one of digits, fashion, text, own" }).waitFor();
   await leave();
 });
 
@@ -301,3 +302,63 @@ for (const data of ["fashion", "text"]) {
     }
   });
 }
+
+/** A text of the visitor's own. @param {string} name @param {string | Buffer} content */
+const file = (name, content) => ({ name, mimeType: "text/plain", buffer: Buffer.from(content) });
+
+test("a text of one's own is read here, learned, and sent nowhere", async () => {
+  const { page, said, leave } = await opened();
+  const sent = sends(page);
+  await train(page, 3);
+  await page.locator("#own-text").setInputFiles(file("diary.txt", "Dear diary. ".repeat(50)));
+  await page.waitForFunction(() => location.search.includes("data=own"));
+  assert.equal(await page.locator("#data option:checked").textContent(), "your text, diary.txt");
+  assert.deepEqual(await page.locator("#model option").evaluateAll((all) => all.map((option) => /** @type {HTMLOptionElement} */ (option).value)), ["gru", "gpt"]);
+  assert.equal(await page.locator("#command").textContent(), "manyhands evaluate text.safetensors --data your-text.txt");
+  await page.locator("#written li").first().waitFor();
+  // Another one takes its place, also where it is dropped; UTF-16 of Windows is read.
+  await page.evaluate(() => {
+    const dropped = new DataTransfer();
+    dropped.items.add(new File([new Uint8Array([0xff, 0xfe]), new Uint16Array(Array.from("Ein Märchen. ".repeat(50), (letter) => letter.charCodeAt(0)))], "märchen.txt"));
+    document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
+  });
+  await page.waitForFunction(() => document.querySelector("#data option:checked")?.textContent === "your text, märchen.txt");
+  await page.waitForFunction(() => document.getElementById("data-says")?.textContent === "");
+  assert.deepEqual(sent, [], "a request that could hold a part of it");
+  assert.deepEqual(await faults(page), []);
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("what is no text, or too long, is refused, and the run goes on", async () => {
+  const { page, said, leave } = await opened();
+  await train(page, 3);
+  const says = page.locator("#data-says");
+  for (const [name, content, problem] of /** @type {[string, string | Buffer, RegExp][]} */ ([
+    ["photo.jpg", Buffer.from([0xff, 0xd8, 0xff, 0xe0, 0]), /photo\.jpg is no plain text: save it as one, as \.txt\. The digits stay\.$/],
+    ["zeros.txt", "a\0b", /zeros\.txt is no plain text/],
+    ["long.txt", Buffer.alloc(4_000_001, "a"), /long\.txt has 4\.0 MB, and 4\.0 MB are the most: choose a part of it/],
+    // The stand-in, as the engine, refuses a text that is too short.
+    ["empty.txt", "", /the pictures need to be/],
+  ])) {
+    await page.locator("#own-text").setInputFiles(file(name, content));
+    await says.filter({ hasText: problem }).waitFor();
+  }
+  const before = await stepOf(page);
+  await page.waitForFunction((step) => Number(document.getElementById("fact-step")?.textContent) > step + 3, before);
+  // The address of another's text holds none of it.
+  await page.goto(`${page.url().split("?")[0]}?data=own&model=gpt`);
+  await says.filter({ hasText: "your text is kept nowhere, so choose it again below. The digits stay." }).waitFor();
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("the GPT's programs say what the page trains", async () => {
+  const { page, said, leave } = await opened("?data=text&model=gpt");
+  await page.locator("#lines summary").click();
+  await page.locator("#lines-python", { hasText: "normed, normed, use_causal_mask=True)" }).waitFor();
+  await page.locator("#lines-rust", { hasText: "presets::gpt(&Size { input: [40].into(), outputs, seed: 0 }, 2, 64)?;" }).waitFor();
+  assert.equal(await page.locator("#lines-rust", { hasText: /Sequential|layers/ }).count(), 0);
+  assert.deepEqual(said, []);
+  await leave();
+});

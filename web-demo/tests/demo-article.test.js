@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { PIECES, TRIO, bricked, lost, predicted } from "../record.js";
-import { visit } from "./browser.js";
+import { sends, visit } from "./browser.js";
 import { plain, server } from "./built.js";
 
 /** Milliseconds of reading. */
@@ -33,6 +33,37 @@ test("within half a minute of scrolling a network trains, and one processor alon
   const steps = () => page.evaluate(() => Number(document.querySelector("mh-ghost .check .number")?.textContent));
   const pulled = await steps();
   await page.waitForFunction((least) => Number(document.querySelector("mh-ghost .check .number")?.textContent) > least + 3, pulled, { timeout: READING_MS });
+  assert.deepEqual(said, []);
+  await leave();
+});
+
+test("a small GPT learns a text, the page's or one's own, to the same check and through a plug", async () => {
+  const { page, said, leave } = await visit(plain, `http://localhost:${server.port}/`, { reducedMotion: "no-preference" });
+  const figure = page.locator("mh-ghost");
+  await page.locator("#same").scrollIntoViewIfNeeded();
+  await figure.locator("canvas").scrollIntoViewIfNeeded();
+  const numbers = () => page.evaluate(() => [...document.querySelectorAll("mh-ghost .check .number")].map(({ textContent }) => Number(textContent?.replaceAll(",", ""))));
+  const until = (/** @type {number} */ steps) => page.waitForFunction((least) => Number(document.querySelector("mh-ghost .check .number")?.textContent?.replaceAll(",", "")) > least, steps, { timeout: 6 * READING_MS });
+  await until(1);
+  await figure.getByLabel("What it learns").selectOption("to write, from Lincoln’s messages");
+  await page.waitForFunction(() => document.querySelector("mh-ghost [role=status]")?.textContent?.startsWith("A small GPT learns to write, letter by letter, from messages of Lincoln, here and now"), undefined, { timeout: READING_MS });
+  assert.ok(await figure.getByLabel(/Batch normalization/).isHidden(), "it has none");
+  await until(20);
+  await page.getByRole("button", { name: "Pull the plug" }).click();
+  await figure.locator(".gone").waitFor();
+  await until(30);
+  await figure.locator(".writes q").waitFor({ timeout: READING_MS });
+  const [, gap, most] = await numbers();
+  assert.ok(gap <= most && most < ROUNDINGS, `${most}`);
+  const sent = sends(page);
+  await figure.locator("input[type=file]").setInputFiles({ name: "rhyme.txt", mimeType: "text/plain", buffer: Buffer.from("Mary had a little lamb, its fleece was white as snow. ".repeat(60)) });
+  await page.waitForFunction(() => document.querySelector("mh-ghost [role=status]")?.textContent?.includes("from rhyme.txt, here and now"), undefined, { timeout: READING_MS });
+  await until(20);
+  await page.waitForFunction(() => Number(document.querySelectorAll("mh-ghost .check .number")[2]?.textContent) >= 0, undefined, { timeout: READING_MS });
+  assert.ok((await numbers())[2] < ROUNDINGS);
+  await figure.locator("input[type=file]").setInputFiles({ name: "short.txt", mimeType: "text/plain", buffer: Buffer.from("too short") });
+  await page.waitForFunction(() => /needs 410 characters at least, but has 9/.test(document.querySelector("mh-ghost [role=status]")?.textContent ?? ""), undefined, { timeout: READING_MS });
+  assert.deepEqual(sent, [], "a request that could hold a part of the text");
   assert.deepEqual(said, []);
   await leave();
 });

@@ -454,7 +454,7 @@ test("a file that is no metrics is refused, with what it lacks, and changes noth
     [changed((metrics) => { metrics.steps[2].adapters[0].member = 99; }), /needs `member`, an id of `members`, but has 99\n/],
     [changed((metrics) => { metrics.steps.reverse(); }), /^run\.json, entry 2 of `steps`, needs `step`, a number above \d+, that of the entry before, but has \d+\n/],
     [changed((metrics) => { metrics.steps = []; }), /^run\.json needs `steps`, one or more, but has none\n {2}help: train some steps/],
-    [changed((metrics) => { metrics.settings.data = "cats"; }), /needs `data`, one of digits, fashion, text, but has "cats"\n/],
+    [changed((metrics) => { metrics.settings.data = "cats"; }), /needs `data`, one of digits, fashion, text, own, but has "cats"\n/],
   ]) {
     await choose(page, String(file));
     await page.waitForFunction((source) => new RegExp(source, "s").test(document.getElementById("export-says")?.textContent ?? ""), /** @type {RegExp} */ (expected).source);

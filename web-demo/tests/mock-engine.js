@@ -31,7 +31,7 @@ const MOST_ADAPTERS = 16;
 /** Milliseconds of an adapter at exchanges of batch-norm statistics. */
 const EXCHANGE_MS = 1.5;
 /** Test pictures of each kind of data. */
-const TEST_ROWS = { digits: 360, fashion: 500, text: 0 };
+const TEST_ROWS = { digits: 360, fashion: 500, text: 0, own: 0 };
 const TRAIN_ROWS = 1437;
 /** Milliseconds of a row on each kind. */
 const SPEEDS = { discrete_gpu: 0.12, integrated_gpu: 0.45, virtual_gpu: 0.3, cpu: 0.35, software: 2 };
@@ -63,10 +63,18 @@ const TASKS = {
     ...of("fashion", 28, 15), classes: ["T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"],
     models: [{ id: "cnn", name: "three convolutions", parameters: 148858, has_batch_norm: true }, { id: "small", name: "one convolution", parameters: 15778, has_batch_norm: true }],
   },
-  text: { ...of("text", 0, 0), classes: [], models: [{ id: "gru", name: "a GRU of 128 units", parameters: 74000, has_batch_norm: false }], frequencies_loss: 2.98 },
+  text: textOf("text"),
+  own: textOf("own"),
 };
 /** The data of the run. @type {Data} */
 let data = "digits";
+const isText = () => data === "text" || data === "own";
+
+/** @param {Data} name @returns {Task} */
+function textOf(name) {
+  const models = [["gru", "a GRU of 128 units", 74000], ["gpt", "a small GPT of two blocks", 113000]].map(([id, says, parameters]) => ({ id: String(id), name: String(says), parameters: Number(parameters), has_batch_norm: false }));
+  return { ...of(name, 0, 0), classes: [], models, frequencies_loss: 2.98 };
+}
 
 /** @param {Data} name @param {number} side @param {number} white @returns {Task} */
 function of(name, side, white) {
@@ -132,7 +140,7 @@ function train() {
   const batches = Math.ceil(TRAIN_ROWS / settings.batch_size);
   const batch = (step % batches) + 1;
   const rows_of_all = Math.min(settings.batch_size, TRAIN_ROWS - (batch - 1) * settings.batch_size);
-  const exchange_ms = settings.batch_norm === "whole_batch" && active.length > 1 && data !== "text" ? EXCHANGE_MS : 0;
+  const exchange_ms = settings.batch_norm === "whole_batch" && active.length > 1 && !isText() ? EXCHANGE_MS : 0;
   let rest = rows_of_all;
   const adapters = active.map((member, at) => {
     const wanted = settings?.split === "even" ? 1 / active.length : speed(member) / sum;
@@ -158,7 +166,7 @@ function train() {
     alone: active.length > 1 && step % COMPARED_EVERY === 0 ? { adapter: members.indexOf(active[0]), loss: loss + (settings.batch_norm === "per_shard" ? 0.012 : 2e-7), gradient_norm: 1 } : null,
   };
   post({ type: "steps", steps: [log] });
-  if (data === "text" && step % WRITTEN_EVERY === 0) write();
+  if (isText() && step % WRITTEN_EVERY === 0) write();
   if (step % batches === 0) endEpoch(loss);
 }
 
@@ -174,7 +182,7 @@ function endEpoch(loss) {
 }
 
 function predict() {
-  if (data === "text") return write();
+  if (isText()) return write();
   const wrong = step === 0 ? 0.9 : 0.85 * Math.exp(-step / 60) + 0.015;
   const classes = testRows(TASKS[data]).test_labels.map((label, row) => (((row * 7919) % 1000) / 1000 < wrong ? (label + 1 + (row % 8)) % 10 : label));
   post({ type: "predictions", step, classes, confidences: Float32Array.from(classes, (_, row) => 0.5 + ((row * 31) % 50) / 100) });

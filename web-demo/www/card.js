@@ -1,6 +1,7 @@
 // The run as one picture, of the size that previews of links have. Loaded when its button is first pressed: it is no part of page.js.
 
 import { BITS, colour, context2d, make, percent, short, whole } from "./dom.js";
+import { isText } from "./settings.js";
 import { COLOURS, letterOf } from "./split.js";
 
 /** @import { Data, StepLog } from "./messages.js" */
@@ -48,7 +49,7 @@ const FOOT = 522;
 /** Width that an address may have beside the name. */
 const ADDRESS = 700;
 
-const LEARNS = { digits: "Digits", fashion: "Clothes", text: "Writing" };
+const LEARNS = { digits: "Digits", fashion: "Clothes", text: "Writing", own: "Writing" };
 
 /** @param {Shown} shown @returns {Promise<Blob>} A PNG. */
 export async function pictureOf(shown) {
@@ -113,7 +114,7 @@ function drawHead(context, shown) {
 
 /** @param {Shown} shown */
 function numbersOf({ data, step, loss, accuracy }) {
-  const of_loss = Number.isNaN(loss) ? "" : data === "text" ? `${number(loss, 2)} bits a character in training` : `loss ${number(loss, 3)}`;
+  const of_loss = Number.isNaN(loss) ? "" : isText(data) ? `${number(loss, 2)} bits a character in training` : `loss ${number(loss, 3)}`;
   return [`step ${whole(step)}`, of_loss, accuracy === null ? "" : `test accuracy ${percent(accuracy)}`].filter(Boolean).join(" · ");
 }
 
@@ -178,8 +179,8 @@ function drawLines(context, { parts, rows, split }) {
 
 /** @param {CanvasRenderingContext2D} context @param {Shown} shown */
 function drawLoss(context, { data, steps }) {
-  write(context, data === "text" ? "Loss over the steps, bits a character" : "Loss over the steps", RIGHT_START, 242, { ink: "soft" });
-  const unit = data === "text" ? BITS : 1;
+  write(context, isText(data) ? "Loss over the steps, bits a character" : "Loss over the steps", RIGHT_START, 242, { ink: "soft" });
+  const unit = isText(data) ? BITS : 1;
   const points = thinned(steps.map(({ step, loss }) => ({ step, loss: loss * unit })).filter(({ loss }) => Number.isFinite(loss)));
   const [first, last] = [points[0], points[points.length - 1]];
   if (!first || !last) return void write(context, "No step yet", (PLOT.left + PLOT.right) / 2, (PLOT.top + PLOT.bottom) / 2, { ink: "soft", size: 20, align: "center" });

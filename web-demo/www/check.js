@@ -48,8 +48,8 @@ export class Check {
   get says() {
     if (!this.#last) return "Now and then a step is computed again by one adapter alone, from the same weights. It takes two adapters to compare.";
     const { step, gap, adapter } = this.#last;
-    const why = gap < ROUNDING ? "rounding" : "each adapter’s own batch-norm statistics";
-    return `Step ${step}, computed again by ${this.#letter(adapter)} alone: gap ${plain(gap)} (${why}). Largest of ${this.#count}: ${plain(this.#most)}.`;
+    const why = gap === 0 ? "" : gap < ROUNDING ? " (rounding)" : " (each adapter’s own batch-norm statistics)";
+    return `Step ${step}, computed again by ${this.#letter(adapter)} alone: gap ${plain(gap)}${why}. Largest of ${this.#count}: ${plain(this.#most)}.`;
   }
 }
 

@@ -1,8 +1,9 @@
 // The choice of what is learned: digits are in the engine, the others are loaded when they are chosen.
 
-import { byId, percent, say } from "./dom.js";
+import { byId, make, percent, say } from "./dom.js";
 import { fetched, sizeOf } from "./fetched.js";
 import { announce, firstLine } from "./notices.js";
+import { ownText, takesFiles } from "./own-text.js";
 import { DATA } from "./settings.js";
 
 /** @import { Link } from "./link.js" */
@@ -11,7 +12,9 @@ import { DATA } from "./settings.js";
 /** What the engine knows of some data. @typedef {Pick<Told<"loaded">, "task" | "test_pixels" | "test_labels">} Known */
 
 /** @type {Record<Data, string>} */
-const NAMES = { digits: "digits", fashion: "clothes", text: "text" };
+const NAMES = { digits: "digits", fashion: "clothes", text: "text", own: "text" };
+/** What is learned on. @type {Record<Data, string>} */
+const STAYS = { digits: "The digits stay", fashion: "The clothes stay", text: "The text stays", own: "Your text stays" };
 
 export class DataChoice {
   /** @type {Link} */
@@ -19,6 +22,7 @@ export class DataChoice {
   #select = byId("data", HTMLSelectElement);
   #says = byId("data-says", HTMLElement);
   #again = byId("data-again", HTMLButtonElement);
+  #input = byId("own-text", HTMLInputElement);
   /** @type {() => Data | null} */
   #now;
   /** What is there, or is being loaded. @type {Map<Data, Promise<Known>>} */
@@ -42,7 +46,20 @@ export class DataChoice {
       // Back to what is learned already: only the loading ends.
       if (known && known.task.data !== now()) chosen(known);
     };
+    const takeOwn = async (/** @type {File} */ file) => {
+      // While digits load, a run has not begun.
+      if (this.#select.disabled) return;
+      const known = await this.#takeOwn(file);
+      if (known) chosen(known);
+    };
     this.#select.addEventListener("change", () => void choose());
+    this.#input.addEventListener("change", () => {
+      const [file] = this.#input.files ?? [];
+      // The same file can be chosen again.
+      this.#input.value = "";
+      if (file) void takeOwn(file);
+    });
+    takesFiles(document.body, (file) => void takeOwn(file));
     this.#again.addEventListener("click", () => {
       this.#select.focus();
       void choose();
@@ -53,6 +70,26 @@ export class DataChoice {
   set hello({ task, test_pixels, test_labels }) {
     this.#known.set(task.data, Promise.resolve({ task, test_pixels, test_labels }));
     this.#select.disabled = false;
+    this.#input.disabled = false;
+  }
+
+  /** Takes a text of the visitor's own in the place of the one before. @param {File} file */
+  async #takeOwn(file) {
+    const known = await this.#attempt(false, async () => {
+      const bytes = await ownText(file);
+      const known = await this.#link.ask({ type: "load", data: "own", bytes });
+      this.#known.set("own", Promise.resolve(known));
+      const option = this.#optionOf("own") ?? this.#select.appendChild(make("option", { value: "own" }));
+      option.textContent = `your text, ${file.name}`;
+      return known;
+    });
+    if (known) this.#select.value = "own";
+    return known;
+  }
+
+  /** @param {string} name */
+  #optionOf(name) {
+    return [...this.#select.options].find(({ value }) => value === name);
   }
 
   /**
@@ -60,26 +97,38 @@ export class DataChoice {
    * @param {string} name
    * @returns {Promise<Known | null>}
    */
-  async take(name) {
-    this.#n_choices += 1;
-    const choice = this.#n_choices;
+  take(name) {
     const data = DATA.find((known) => known === name);
-    const option = [...this.#select.options].find(({ value }) => value === name);
-    this.#again.hidden = true;
-    try {
+    const option = this.#optionOf(name);
+    return this.#attempt(option !== undefined, () => {
+      if (data === "own" && !option) throw new Error("your text is kept nowhere, so choose it again below");
       if (!data || !option) throw new Error("they are not part of this copy of the page");
       this.#select.value = data;
-      say(this.#says, "Loading…");
-      const known = await (this.#known.get(data) ?? this.#load(data, option));
+      return this.#known.get(data) ?? this.#load(data, option);
+    });
+  }
+
+  /**
+   * Loads data, and says what goes on. `null`: they can't be had, or others were chosen meanwhile.
+   * @param {boolean} may_again Whether to offer another attempt.
+   * @param {() => Promise<Known>} load
+   */
+  async #attempt(may_again, load) {
+    this.#n_choices += 1;
+    const choice = this.#n_choices;
+    this.#again.hidden = true;
+    say(this.#says, "Loading…");
+    try {
+      const known = await load();
       if (choice !== this.#n_choices) return null;
       say(this.#says, "");
       return known;
     } catch (error) {
       if (choice !== this.#n_choices) return null;
-      const text = `The data can’t be loaded: ${firstLine(/** @type {Error} */ (error).message)}. The ${NAMES[this.#now() ?? "digits"]} stay.`;
+      const text = `The data can’t be loaded: ${firstLine(/** @type {Error} */ (error).message)}. ${STAYS[this.#now() ?? "digits"]}.`;
       say(this.#says, text);
       announce(text);
-      this.#again.hidden = !option;
+      this.#again.hidden = !may_again;
       return null;
     }
   }

@@ -121,7 +121,7 @@ export type ComputedAlone = {
 };
 
 /** Data that a run learns. */
-export type Data = "digits" | "fashion" | "text";
+export type Data = "digits" | "fashion" | "text" | "own";
 
 /** One epoch. */
 export type EpochLog = {

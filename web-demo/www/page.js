@@ -18,7 +18,7 @@ import { RigForm } from "./rig-form.js";
 import { Rig } from "./rig.js";
 import { Rules } from "./rules.js";
 import { Measurement } from "./scaling.js";
-import { DATA, dataOf, format, parse, startsByItself } from "./settings.js";
+import { DATA, dataOf, format, isText, parse, startsByItself } from "./settings.js";
 import { SimulatedRig } from "./simulated.js";
 import { Store } from "./store.js";
 import { epochSays, goodness, showWords } from "./task.js";
@@ -86,7 +86,7 @@ const draw = new Draw(link);
 const one_step = new OneStep({
   step: () => link.send({ type: "step" }),
   pause: () => link.send({ type: "pause" }),
-  place: (taken) => ({ step: taken, parts: rig.place(taken), is_alone: store.run.members.length === 1, is_text: store.settings?.data === "text" }),
+  place: (taken) => ({ step: taken, parts: rig.place(taken), is_alone: store.run.members.length === 1, is_text: isText(store.settings?.data) }),
   light(lit) {
     rig.light(lit?.part ?? null);
     // An error stays, and so does a report.
@@ -474,7 +474,7 @@ function showFacts() {
   const speed = curves.samples_per_s;
   say(byId("fact-step", HTMLElement), whole(store.run.step));
   // Seen from another tab.
-  const title = store.run.step > 0 ? `step ${whole(store.run.step)}${good === "–" ? "" : `, ${good}${store.settings?.data === "text" ? " bits" : ""}`} · manyhands` : TITLE;
+  const title = store.run.step > 0 ? `step ${whole(store.run.step)}${good === "–" ? "" : `, ${good}${isText(store.settings?.data) ? " bits" : ""}`} · manyhands` : TITLE;
   if (document.title !== title) document.title = title;
   say(byId("fact-epoch", HTMLElement), store.settings && store.settings.epochs > 0 ? `${store.run.epoch} of ${lastEpoch(store.settings.epochs)}` : String(store.run.epoch));
   say(byId("fact-accuracy", HTMLElement), good);

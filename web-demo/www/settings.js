@@ -10,6 +10,7 @@ const SUITS = {
   digits: { batch_size: 64, learning_rate: 0.002 },
   fashion: { batch_size: 64, learning_rate: 0.002 },
   text: { batch_size: 32, learning_rate: 0.005 },
+  own: { batch_size: 32, learning_rate: 0.005 },
 };
 
 const MAX_BATCH_SIZE = 512;
@@ -21,11 +22,16 @@ const VARIED_FROM = 11;
 /** Of text that is written: words are told apart, and not the same in each line. */
 const TEMPERATURE = 0.6;
 /** @type {Data[]} */
-export const DATA = ["digits", "fashion", "text"];
+export const DATA = ["digits", "fashion", "text", "own"];
 export const TEMPERATURES = { least: 0.1, most: 1.5 };
 
 /** Settings that mean something else for other data, or nothing. */
 const OF_DATA = ["model", "batch_size", "learning_rate", "varied_from", "temperature"];
+
+/** Whether a network learns to write. @param {Data} [data] */
+export function isText(data) {
+  return data === "text" || data === "own";
+}
 
 /** @param {Info} info */
 export function isGpu(info) {

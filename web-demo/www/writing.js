@@ -1,7 +1,7 @@
 // Lines of text that the network writes while it learns.
 
 import { byId, make, say, whole } from "./dom.js";
-import { TEMPERATURES } from "./settings.js";
+import { TEMPERATURES, isText } from "./settings.js";
 
 /** @import { Settings, Told } from "./messages.js" */
 
@@ -23,8 +23,8 @@ export class Writing {
 
   /** @param {Settings} settings */
   show({ data, temperature }) {
-    byId("writing", HTMLElement).hidden = data !== "text";
-    this.#newest.hidden = data !== "text";
+    byId("writing", HTMLElement).hidden = !isText(data);
+    this.#newest.hidden = !isText(data);
     this.#temperature.value = String(temperature);
     this.#tell();
   }

@@ -1,10 +1,11 @@
-// Real training in this browser, on two processors or more, a plug to pull, and a check that never ends: now and then one processor alone
-// computes the very step that all computed, from the same weights.
+// Real training in this browser, of digits or of a text, on two processors or more, a plug to pull, and a check that never ends: now and then
+// one processor alone computes the very step that all computed, from the same weights.
 
 import { plain } from "../check.js";
 import { colour, make, paced, say, sized } from "../dom.js";
 import { Link, engine } from "../link.js";
-import { defaults, isGpu, startsByItself } from "../settings.js";
+import { defaults, isGpu, isText, startsByItself } from "../settings.js";
+import { Learns } from "./learns.js";
 import { button, whole } from "./parts.js";
 
 /** @import { Event, Info, Member, Settings, StepLog, Told } from "../messages.js" */
@@ -15,9 +16,6 @@ const CORES = 4;
 
 /** Steps that the curve shows. */
 const SHOWN = 230;
-/** Losses at the curve's ends, of a logarithmic axis. */
-const MOST = 4;
-const LEAST = 0.002;
 const DRAW_MS = 100;
 const LETTERS = "ABCDEFGH";
 
@@ -53,21 +51,31 @@ class Ghost extends HTMLElement {
   #again = button("Start again", () => this.#restart());
   #shard = make("input", { type: "checkbox" });
   #draw = paced(() => this.#paint(), DRAW_MS);
+  /** What is said in the place of the run's sentence, of what was chosen last. */
+  #remarks = "";
+  /** What the network wrote last, of a text. */
+  #writes = make("p", { className: "writes", hidden: true });
+  #toggles = make("label", { className: "toggle" }, this.#shard, " Batch normalization by each processor’s own examples");
   /** @type {Link | undefined} */
   #link;
+  /** @type {Told<"hello"> | undefined} */
+  #hello;
+  /** @type {Learns | undefined} */
+  #learns;
 
   connectedCallback() {
     const cell = (/** @type {Node} */ value, /** @type {Node} */ says) => make("div", {}, value, says);
     for (const control of [this.#run, this.#pull, this.#again, this.#shard]) control.disabled = true;
     this.#shard.addEventListener("change", () => this.#normalize());
-    this.replaceChildren(this.#says, this.#canvas, this.#shares,
+    const code = engine((n_bytes) => say(this.#says, `Loading the engine: ${(n_bytes / 1e6).toFixed(1)} MB`));
+    this.#link = new Link("manyhands", code, (event) => this.#hear(event));
+    this.#learns = new Learns(this.#link, this, { chosen: (task) => this.#learn(task), tell: (text) => this.#remark(text) });
+    this.replaceChildren(this.#learns.element, this.#says, this.#canvas, this.#writes, this.#shares,
       make("div", { className: "check" }, cell(this.#step, make("small", { textContent: "steps, measured here and now" })), cell(this.#gap, this.#gap_says), cell(this.#most_is, this.#most_says)),
-      make("div", { className: "actions" }, this.#run, this.#pull, this.#again), make("label", { className: "toggle" }, this.#shard, " Batch normalization by each processor’s own examples"));
+      make("div", { className: "actions" }, this.#run, this.#pull, this.#again), this.#toggles);
     this.classList.add("alive");
     say(this.#says, "Loading the engine…");
     say(this.#gap_says, "gap to one processor alone");
-    const code = engine((n_bytes) => say(this.#says, `Loading the engine: ${(n_bytes / 1e6).toFixed(1)} MB`));
-    this.#link = new Link("manyhands", code, (event) => this.#hear(event));
     new IntersectionObserver((entries) => this.#seen(entries.some(({ isIntersecting }) => isIntersecting)), { rootMargin: "50% 0px" }).observe(this);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", this.#draw);
     addEventListener("resize", this.#draw);
@@ -101,6 +109,8 @@ class Ghost extends HTMLElement {
     if (!this.#settings) return;
     [this.#losses, this.#pulled, this.#last, this.#most] = [[], [], undefined, 0];
     this.#alone.clear();
+    this.#writes.replaceChildren();
+    this.#remarks = "";
     [this.#members, this.#is_asked] = [[], true];
     this.#link?.send({ type: "start", settings: this.#settings, paused });
     this.#show();
@@ -126,11 +136,12 @@ class Ghost extends HTMLElement {
   /** @param {Event} event */
   #hear(event) {
     if (event.type === "state" && event.state === "opening") this.#is_asked = false;
-    if (this.#is_asked && (event.type === "rig" || event.type === "steps")) return;
+    if (this.#is_asked && ["rig", "steps", "written"].includes(event.type)) return;
     if (event.type === "hello") this.#meet(event);
     else if (event.type === "rig") this.#members = event.members;
     else if (event.type === "state") this.#is_running = event.state === "running";
     else if (event.type === "steps") this.#take(event.steps);
+    else if (event.type === "written") return this.#writes.replaceChildren("It writes: ", make("q", { textContent: event.text }));
     else if (event.type === "failed") return this.#fail(event.message);
     else if (event.type === "error") return say(this.#says, event.message);
     else return;
@@ -139,11 +150,28 @@ class Ghost extends HTMLElement {
 
   /** @param {Told<"hello">} hello */
   #meet(hello) {
-    this.#settings = defaults(hello, navigator.hardwareConcurrency);
-    // Harder pictures later on would look like a fault.
-    this.#settings.varied_from = 0;
-    this.#settings.adapters = sharing(this.#settings.adapters, hello.adapters);
+    this.#hello = hello;
+    this.#learns?.begin(hello.task);
     for (const control of [this.#run, this.#again, this.#shard]) control.disabled = false;
+    this.#learn(hello.task);
+  }
+
+  /** @param {string} text */
+  #remark(text) {
+    this.#remarks = text;
+    say(this.#says, text);
+  }
+
+  /** Learns something from fresh weights. @param {Told<"hello">["task"]} task */
+  #learn(task) {
+    if (!this.#hello || !this.#learns) return;
+    const settings = defaults({ ...this.#hello, task }, navigator.hardwareConcurrency);
+    const { model } = this.#learns.now;
+    // Harder pictures later on would look like a fault.
+    this.#settings = { ...settings, model, varied_from: 0, adapters: sharing(settings.adapters, this.#hello.adapters) };
+    this.#toggles.hidden = !task.models.some(({ id, has_batch_norm }) => id === model && has_batch_norm);
+    this.#writes.hidden = !isText(task.data);
+    this.#shard.checked = false;
     this.#begin(this.#is_held || !this.#is_seen);
   }
 
@@ -189,7 +217,7 @@ class Ghost extends HTMLElement {
       say(this.#most_is, plain(this.#most));
       say(this.#most_says, `the largest of ${whole(this.#alone.size)} checks`);
     }
-    if (this.#members.length > 0) say(this.#says, this.#sentence());
+    if (this.#members.length > 0 && !this.#remarks) say(this.#says, this.#sentence());
     const shares = this.#members.map(({ id, presence }, at) => {
       const rows = this.#last?.adapters.find(({ member }) => member === id)?.rows ?? 0;
       const lost = presence !== "active";
@@ -206,16 +234,17 @@ class Ghost extends HTMLElement {
     const pulled = this.#pulled[this.#pulled.length - 1];
     if (pulled !== undefined && this.#active.length < this.#members.length) return `The plug was pulled at step ${whole(pulled)}. The others computed its examples before the network changed, and training went on. It comes back in some seconds.`;
     if (this.#shard.checked) return "Each processor now normalizes by its own examples. That is another computation: see the gap.";
-    return `A network learns to read digits, here and now, on ${this.#names}. Below: the examples of each in a step.`;
+    return `${this.#learns?.now.says}, here and now, on ${this.#names}. Below: the examples of each in a step.`;
   }
 
   #paint() {
     const { context, width, height, ratio } = sized(this.#canvas);
+    const { losses: [most, least], ticks } = this.#learns?.now ?? { losses: [1, 0.1], ticks: [] };
     const left = 48 * ratio;
     const x = (/** @type {number} */ step) => left + ((step - this.#from) / SHOWN) * (width - left - 8 * ratio);
-    const y = (/** @type {number} */ loss) => 8 * ratio + (Math.log(MOST / Math.max(loss, LEAST)) / Math.log(MOST / LEAST)) * (height - 30 * ratio);
+    const y = (/** @type {number} */ loss) => 8 * ratio + (Math.log(most / Math.min(most, Math.max(loss, least))) / Math.log(most / least)) * (height - 30 * ratio);
     context.clearRect(0, 0, width, height);
-    axes(context, { y, width, height, left, ratio, from: this.#from });
+    axes(context, { y, ticks, width, height, left, ratio, from: this.#from });
     context.beginPath();
     for (const [at, loss] of this.#losses.slice(this.#from).entries()) context.lineTo(x(this.#from + at + 1), y(loss));
     [context.strokeStyle, context.lineWidth, context.lineJoin] = [colour("a"), 2 * ratio, "round"];
@@ -250,12 +279,12 @@ function sharing(chosen, all) {
 
 /**
  * @param {CanvasRenderingContext2D} context
- * @param {{ y: (loss: number) => number, width: number, height: number, left: number, ratio: number, from: number }} at
+ * @param {{ y: (loss: number) => number, ticks: number[], width: number, height: number, left: number, ratio: number, from: number }} at
  */
-function axes(context, { y, width, height, left, ratio, from }) {
+function axes(context, { y, ticks, width, height, left, ratio, from }) {
   context.font = `${13 * ratio}px ${colour("sans")}`;
   [context.fillStyle, context.strokeStyle, context.lineWidth, context.textAlign] = [colour("soft"), colour("line"), ratio, "right"];
-  for (const loss of [0.01, 0.1, 1]) {
+  for (const loss of ticks) {
     context.beginPath();
     context.moveTo(left, y(loss));
     context.lineTo(width, y(loss));
