@@ -37,14 +37,14 @@ class Places(layers.Layer):
     def call(self, x):
         return x + self.vectors
 
-inputs = keras.Input((${LENGTH},))
-x = Places()(layers.Embedding(len(characters), 64)(inputs))
+tokens = keras.Input((${LENGTH},))
+features = Places()(layers.Embedding(len(characters), 64)(tokens))
 for _ in range(2):
-    normed = layers.LayerNormalization()(x)
-    x = x + layers.MultiHeadAttention(2, 32)(normed, normed, use_causal_mask=True)
-    normed = layers.LayerNormalization()(x)
-    x = x + layers.Dense(64)(layers.Dense(256, "gelu")(normed))
-model = keras.Model(inputs, layers.Dense(len(characters))(layers.LayerNormalization()(x)))`;
+    normed = layers.LayerNormalization()(features)
+    features = features + layers.MultiHeadAttention(2, 32)(normed, normed, use_causal_mask=True)
+    normed = layers.LayerNormalization()(features)
+    features = features + layers.Dense(64)(layers.Dense(256, "gelu")(normed))
+model = keras.Model(tokens, layers.Dense(len(characters))(layers.LayerNormalization()(features)))`;
 
 /** @param {Settings} settings */
 function python(settings) {

@@ -65,14 +65,14 @@ const SMALL_ENGINE: [&str; 3] = [
 
 /// Bytes, gzipped, that the demo may have until it trains, and in all, a little above what it has with a standard library built from
 /// source: a page that grows without notice is caught here.
-const LIMITS: [usize; 2] = [790_000, 831_000];
+const LIMITS: [usize; 2] = [835_000, 877_000];
 /// Files that training doesn't wait for: the library of charts, and the scripts that are loaded when they are first used, `LATER` in `web-demo/www/later.js`.
 const LATER: [&str; 7] =
     ["card.js", "lines.js", "replay.js", "stages.js", "step-picture.js", "words.js", "vendor/uPlot.esm.js"];
 
 /// Files and folders of the article, of which the lab loads none, and the bytes, gzipped, that they may have with all embedded figures.
 const ARTICLE: [&str; 4] = ["article", "embed", "index.html", "link.js"];
-const ARTICLE_LIMIT: usize = 52_000;
+const ARTICLE_LIMIT: usize = 56_000;
 
 /// Folder of the data that a visitor may choose.
 const DATA: &str = "data";
