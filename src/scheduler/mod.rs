@@ -9,7 +9,8 @@
 //! (silence, failure and abandoned runs of any pass), `state/` (weights, update, broadcast), `in_flight.rs` (steps in flight),
 //! `recovery.rs` (when no adapter is left).
 
-// Other files: `builder.rs` opens a scheduler; `alone.rs`: a step by one adapter, to compare; `calibration.rs`, `shards.rs`: the first
+// Other files: `builder.rs` opens a scheduler; `alone.rs`: a step by one adapter, to compare; `sample.rs`: rows
+// that another adapter computes again; `calibration.rs`, `shards.rs`: the first
 // split, and the rows of one; `placement.rs`, `pipeline.rs`, `teams.rs`: layers in stages; `combine.rs`: values that shards wait for;
 // `processes.rs`, `all_reduce.rs`: exchange with other processes; `diagnosis.rs`: the origin of a NaN; `timeline/`: times of all work.
 
@@ -29,6 +30,7 @@ mod processes;
 mod recovery;
 mod rig;
 mod round;
+mod sample;
 mod selection;
 mod shards;
 pub mod split;
@@ -52,6 +54,7 @@ use self::pipeline::Pipeline;
 use self::recovery::ensure_active;
 use self::rig::Rig;
 use self::round::Round;
+use self::sample::Samples;
 use self::shards::{Answer, rows_of};
 use self::split::{Estimate, SplitMode};
 use self::state::State;
@@ -175,6 +178,7 @@ pub struct Scheduler {
     partition: Partition,
     teams: Teams,
     in_flight: InFlight,
+    samples: Samples,
 }
 
 impl Scheduler {

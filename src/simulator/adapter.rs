@@ -49,6 +49,7 @@ pub(super) struct AdapterHistory {
     pub faults: Vec<InjectedFault>,
     pub loads: u64,
     pub runs: u64,
+    pub computes_wrong: bool,
     pub rng: ChaCha8Rng,
 }
 
@@ -60,7 +61,7 @@ impl SimulatedAdapter {
         (runtime, crowd): (Virtual, Arc<Crowd>),
         rng: ChaCha8Rng,
     ) -> Self {
-        let history = AdapterHistory { faults: spec.faults.clone(), loads: 0, runs: 0, rng };
+        let history = AdapterHistory { faults: spec.faults.clone(), loads: 0, runs: 0, computes_wrong: false, rng };
         Self { spec, arithmetic, index, position, costs, runtime, crowd, history: Mutex::new(history) }
     }
 }
@@ -271,6 +272,10 @@ impl SimulatedDevice {
             Some(FaultKind::Lost) => Err(lost().into()),
             Some(FaultKind::Hang) => pending().await,
             Some(FaultKind::OutOfMemory) => Err(out_of_memory()),
+            Some(FaultKind::WrongNumbers) => {
+                lock(&self.adapter.history).computes_wrong = true;
+                Ok(())
+            }
             Some(FaultKind::Pause { ms }) => {
                 self.runtime.sleep(ms).await;
                 Ok(())
@@ -438,7 +443,11 @@ impl SimulatedDevice {
     #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
     fn sent(&self, loaded: &SimulatedPlan, run: &Run, (command, exchange): (usize, &Exchange)) -> (f64, Vec<f32>) {
         let bytes = loaded.traffic.exchange(run.pass, command, run.scalars.rows) as f64;
-        (bytes, loaded.memory.view(exchange.sent(), run.scalars.rows))
+        let mut values = loaded.memory.view(exchange.sent(), run.scalars.rows);
+        if lock(&self.adapter.history).computes_wrong {
+            values.iter_mut().for_each(|value| *value = -*value);
+        }
+        (bytes, values)
     }
 
     /// Sends a value to be combined, and waits for the result where the next command needs it.

@@ -230,4 +230,6 @@ pub enum FaultKind {
     },
     /// The adapter has too little memory for its work, but is not lost.
     OutOfMemory,
+    /// From then on the adapter computes its gradients wrong, and says nothing.
+    WrongNumbers,
 }

@@ -221,6 +221,7 @@ impl Adapters {
             .cpu_fallback(self.cpu_fallback)
             .micro_batches(pieces)
             .state(self.state.clone())
+            .sampled()
             .open()
             .await?;
         if self.keeps_all {

@@ -12,5 +12,6 @@ mod fewer;
 mod machines;
 mod placement;
 mod properties;
+mod samples;
 mod simulator;
 mod split;

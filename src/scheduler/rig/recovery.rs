@@ -33,6 +33,12 @@ impl Rig {
         member.dismiss(Presence::Lost { again_ms });
     }
 
+    /// Loses an adapter for the rest of the run.
+    pub fn distrust(&mut self, adapter_idx: usize, text: &str) {
+        self.members[adapter_idx].losses = MOST_LOSSES;
+        self.lose(adapter_idx, text);
+    }
+
     /// Reopens lost adapters whose time has come; adapters that are ready take part from now on.
     pub fn readmit_recovered(&mut self) {
         let now_ms = self.runtime.now_ms();

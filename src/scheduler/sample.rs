@@ -1,0 +1,250 @@
+//! A sample of live steps: now and then one adapter's rows are computed again by another, from the same weights, and compared.
+//!
+//! The trials of a first load find what a driver always does wrong. A card whose memory fails, or that is too hot, begins to compute wrong
+//! numbers later. Where two adapters differ, the CPU computes the rows, too, and tells which of them is wrong.
+
+use std::sync::Arc;
+
+use manyhands_engine::adapters::Combining;
+use manyhands_engine::adapters::cpu::Interpreter;
+
+use super::Scheduler;
+use super::open_runs::{Among, Job};
+use super::shards::{self, Answer, Shard};
+use crate::error::Result;
+use crate::kernels::halves::{BLOCK, Halves};
+use crate::plan::{Combine, Command, Exchange, Pass, Places, Plan, Role};
+
+/// Part of training that samples may take.
+const PART: f64 = 0.01;
+/// Parts by which losses and gradients of two adapters may differ. Roundings and kinks change some values a little; a fault changes most
+/// of them, or some by far.
+const LOSSES: f64 = 0.05;
+const GRADIENTS: f64 = 0.2;
+/// Part of all gradients below which those of one tensor are roundings.
+const ROUNDINGS: f64 = 1e-3;
+/// Values of a report, for each row or position: loss and score. A score jumps where two classes are alike.
+const REPORT: usize = 2;
+
+/// When the next sample is taken, and of whose rows.
+#[derive(Default)]
+pub(super) struct Samples {
+    is_on: bool,
+    /// The adapter whose rows are next, unless it has none.
+    next: usize,
+    /// End of the last sample, or of the first step.
+    last_ms: Option<f64>,
+    /// The last step whose numbers were confirmed.
+    confirmed: Option<u32>,
+    /// Duration of the last one.
+    took_ms: f64,
+}
+
+impl Samples {
+    /// Samples are taken from now on.
+    pub fn begin(&mut self) {
+        self.is_on = true;
+    }
+
+    /// Whether enough time has gone by for a sample that is predicted to take so long.
+    fn is_due(&self, now_ms: f64, predicted_ms: f64) -> bool {
+        self.last_ms.is_some_and(|last_ms| PART * (now_ms - last_ms) >= predicted_ms.max(self.took_ms))
+    }
+}
+
+/// Two computations of the same rows differ.
+struct Difference {
+    /// Times what is tolerated.
+    factor: f64,
+    text: String,
+}
+
+impl Scheduler {
+    /// Takes a sample of a training pass, if it is time for one. If an adapter computes wrong numbers, it is left out, and the pass runs
+    /// again on the others: nothing has changed by then.
+    pub(super) async fn sampled(&mut self, job: Job<'_>, answers: Vec<Answer>) -> Result<Vec<Answer>> {
+        let now_ms = self.rig.runtime.now_ms();
+        let begun_ms = *self.samples.last_ms.get_or_insert(now_ms);
+        debug_assert!(begun_ms <= now_ms);
+        let Some((sampled, other)) = self.next_sample(&answers, now_ms).filter(|_| self.samples.is_on) else {
+            return Ok(answers);
+        };
+        let first = &answers[sampled];
+        let Shard { first: first_row, rows, .. } = first.shard;
+        let alone = Job { among: Among::Adapters, combining: Combining::Host, ..job };
+        let again = self.round(alone).run(vec![Shard::whole(other, first_row, rows)]).await?;
+        let wrong = match &again[..] {
+            // Another adapter, if it was lost meanwhile; other rows, if its memory no longer suffices.
+            [again] if again.shard.rows == rows && again.shard.adapter_idx != first.shard.adapter_idx => {
+                self.wrong_one(job, first, again)
+            }
+            _ => None,
+        };
+        let end_ms = self.rig.runtime.now_ms();
+        (self.samples.last_ms, self.samples.took_ms) = (Some(end_ms), end_ms - now_ms);
+        let Some((adapter_idx, text)) = wrong else {
+            self.samples.confirmed = Some(job.scalars.step);
+            return Ok(answers);
+        };
+        let since = match self.samples.confirmed {
+            Some(step) => format!("since step {}", step + 1),
+            None => "until now".to_owned(),
+        };
+        self.rig.distrust(adapter_idx, &format!("it computes wrong numbers: {text}"));
+        log::warn!(
+            "steps {since} may be wrong, too: go on from a checkpoint of before if the loss shows it, and test the card (`manyhands doctor`)"
+        );
+        self.ensure_active().await?;
+        let (_, shards) = self.partition.step_shards(&self.rig, u64::from(job.scalars.step), job.scalars.rows);
+        self.round(job).run(shards).await
+    }
+
+    /// An answer to be computed again, and the adapter for that: the fastest of those that share the step.
+    fn next_sample(&mut self, answers: &[Answer], now_ms: f64) -> Option<(usize, usize)> {
+        if self.rig.plan().is_coupled(Pass::Train) {
+            // Its shards wait for each other.
+            return None;
+        }
+        let n_adapters = self.rig.members.len();
+        let is_whole = |at: &usize| answers[*at].shard.is_first && answers[*at].shard.is_last;
+        let turn = |at: &usize| (answers[*at].shard.adapter_idx + n_adapters - self.samples.next) % n_adapters;
+        let sampled = (0..answers.len()).filter(is_whole).min_by_key(turn)?;
+        let Shard { adapter_idx, rows, .. } = answers[sampled].shard;
+        let members = &self.rig.members;
+        let fits = |idx: &usize| *idx != adapter_idx && members[*idx].is_active() && members[*idx].capacity >= rows;
+        let splitter = self.partition.splitter();
+        let shares = answers.iter().map(|answer| answer.shard.adapter_idx).filter(fits);
+        let predicted = shares.filter_map(|idx| Some((idx, splitter.predicted_ms(idx, rows)?)));
+        let (other, predicted_ms) = predicted.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        self.samples.is_due(now_ms, predicted_ms).then(|| {
+            self.samples.next = (adapter_idx + 1) % n_adapters;
+            (sampled, other)
+        })
+    }
+
+    /// The adapter that computes wrong numbers, with what is wrong; `None` if both agree, or the CPU agrees with neither.
+    fn wrong_one(&self, job: Job<'_>, first: &Answer, again: &Answer) -> Option<(usize, String)> {
+        let plan = self.rig.plan();
+        let difference = difference(plan, &Computed::of(first), &Computed::of(again))?;
+        let judge = self.judged(job, first.shard);
+        let from_judge = |answer: &Answer| self::difference(plan, &Computed::of(answer), &judge);
+        let (wrong, right) = match (from_judge(first), from_judge(again)) {
+            (Some(of_first), of_again) if of_again.as_ref().is_none_or(|it| it.factor < of_first.factor / 4.0) => {
+                ((first, of_first), again)
+            }
+            (of_first, Some(of_again)) if of_first.as_ref().is_none_or(|it| it.factor < of_again.factor / 4.0) => {
+                ((again, of_again), first)
+            }
+            _ => {
+                log::debug!("step {}: {}; the CPU agrees with neither more", job.scalars.step + 1, difference.text);
+                return None;
+            }
+        };
+        let (Shard { adapter_idx, first, rows, .. }, right) = (wrong.0.shard, self.rig.name(right.shard.adapter_idx));
+        let of_rows = format!("in step {}, for rows {first} to {}", job.scalars.step + 1, first + rows - 1);
+        Some((adapter_idx, format!("{of_rows}, {} from the CPU's, and those of {right} don't", wrong.1.text)))
+    }
+
+    /// What the CPU computes for a shard, command by command, by the kernels' definitions.
+    fn judged(&self, job: Job<'_>, shard: Shard) -> Computed<'static> {
+        let (plan, scalars) = (self.rig.plan(), shard.scalars(job.scalars));
+        let mut interpreter = Interpreter::new(plan.clone(), shard.rows);
+        for (role, offset, data) in self.state.weights(&Places::whole(&self.state.layout)) {
+            interpreter.write(role, offset, &data);
+        }
+        for (role, data) in shards::feeds(plan, job.pass, &job.batch.shard(shard.range())) {
+            interpreter.write(role, 0, &data);
+        }
+        let mut gradients = Vec::new();
+        for (at, command) in plan.commands(job.pass).iter().enumerate() {
+            match command {
+                Command::Dispatch(dispatch) => interpreter.dispatch(dispatch, &scalars),
+                Command::Exchange(exchange) => {
+                    let values: Arc<[f32]> = interpreter.view(exchange.sent(), shard.rows).into();
+                    gradients.push((at, Values::Own(values)));
+                }
+            }
+        }
+        Computed { gradients, reports: interpreter.results(job.pass, shard.rows) }
+    }
+}
+
+/// What somebody computed for some rows: gradients by command, and the results of the pass.
+struct Computed<'a> {
+    gradients: Vec<(usize, Values<'a>)>,
+    reports: Vec<Vec<f32>>,
+}
+
+enum Values<'a> {
+    Own(Arc<[f32]>),
+    Sent(&'a [f32]),
+}
+
+impl<'a> Computed<'a> {
+    fn of(answer: &'a Answer) -> Self {
+        let gradients = answer.exchanges.iter().map(|(at, values)| (*at, Values::Sent(values.as_slice())));
+        Self { gradients: gradients.collect(), reports: answer.reports.clone() }
+    }
+
+    fn sent(&self, command: usize) -> &[f32] {
+        match self.gradients.iter().find(|(at, _)| *at == command) {
+            Some((_, Values::Own(values))) => values,
+            Some((_, Values::Sent(values))) => values,
+            None => &[],
+        }
+    }
+}
+
+/// The largest difference of two computations of the same rows beyond what roundings make.
+fn difference(plan: &Plan, a: &Computed, b: &Computed) -> Option<Difference> {
+    let mut largest: Option<Difference> = None;
+    let mut note = |distance: f64, tolerated: f64, what: &str| {
+        // A NaN in one of them is no distance at all.
+        let factor = if distance.is_finite() { distance / tolerated.max(f64::MIN_POSITIVE) } else { f64::INFINITY };
+        if factor > 1.0 && largest.as_ref().is_none_or(|it| factor > it.factor) {
+            let text = format!("{what} differ by {distance:.1e}, where {tolerated:.1e} would be roundings,");
+            largest = Some(Difference { factor, text });
+        }
+    };
+    for (at, id) in plan.results(Pass::Train).into_iter().enumerate() {
+        let (Role::Report(_), Some(a), Some(b)) = (plan.get(id).role, a.reports.get(at), b.reports.get(at)) else {
+            continue;
+        };
+        let losses = |report: &[f32]| report.iter().step_by(REPORT).map(|loss| f64::from(*loss)).collect::<Vec<_>>();
+        let (a, b) = (losses(a), losses(b));
+        note(distance(&a, &b), LOSSES * norm(&a).max(norm(&b)) + f64::EPSILON, "its losses");
+    }
+    let sums = plan.commands(Pass::Train).iter().enumerate().filter_map(|(at, command)| match command {
+        Command::Exchange(exchange) if exchange.combine == Combine::Sum => Some((at, exchange)),
+        _ => None,
+    });
+    let pairs: Vec<_> =
+        sums.map(|(at, exchange)| (values(exchange, a.sent(at)), values(exchange, b.sent(at)))).collect();
+    let all = pairs.iter().map(|(a, b)| norm(a).max(norm(b)).powi(2)).sum::<f64>().sqrt();
+    for (a, b) in &pairs {
+        note(distance(a, b), GRADIENTS * norm(a).max(norm(b)) + ROUNDINGS * all, "its gradients");
+    }
+    largest
+}
+
+/// The numbers that an exchange stands for.
+fn values(exchange: &Exchange, sent: &[f32]) -> Vec<f64> {
+    if exchange.halves.is_none() {
+        return sent.iter().map(|value| f64::from(*value)).collect();
+    }
+    let mut values = Vec::new();
+    let len = sent.len() * 2 / BLOCK * BLOCK;
+    Halves::new(sent).for_each(0..len, |_, block| values.extend(block.iter().map(|value| f64::from(*value))));
+    values
+}
+
+fn norm(values: &[f64]) -> f64 {
+    values.iter().map(|value| value * value).sum::<f64>().sqrt()
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    if a.len() != b.len() {
+        return f64::INFINITY;
+    }
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+}
