@@ -353,6 +353,15 @@ test("what is no text, or too long, is refused, and the run goes on", async () =
   await leave();
 });
 
+test("large numbers beside long names fit on a phone", async () => {
+  const { page, leave } = await opened("?data=text", { viewport: { width: 390, height: 844 } });
+  for (const [id, text] of [["fact-step", "12,345"], ["fact-accuracy", "3.21"], ["fact-speed", "1,234"], ["fact-gain", "12.34 ×"]]) {
+    await page.evaluate(([of, says]) => { /** @type {HTMLElement} */ (document.getElementById(of)).textContent = says; }, [id, text]);
+  }
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 390);
+  await leave();
+});
+
 test("the GPT's programs say what the page trains", async () => {
   const { page, said, leave } = await opened("?data=text&model=gpt");
   await page.locator("#lines summary").click();

@@ -49,8 +49,9 @@ test("a small GPT learns a text, the page's or one's own, to the same check and 
   await page.waitForFunction(() => document.querySelector("mh-ghost [role=status]")?.textContent?.startsWith("A small GPT learns to write, letter by letter, from messages of Lincoln, here and now"), undefined, { timeout: READING_MS });
   assert.ok(await figure.getByLabel(/Batch normalization/).isHidden(), "it has none");
   await until(20);
-  await page.getByRole("button", { name: "Pull the plug" }).click();
+  await page.getByRole("button", { name: "Pull the plug" }).press("Enter");
   await figure.locator(".gone").waitFor();
+  assert.notEqual(await page.evaluate(() => document.activeElement?.tagName), "BODY", "the focus stays, also where no second plug can be pulled");
   await until(30);
   await figure.locator(".writes q").waitFor({ timeout: READING_MS });
   const [, gap, most] = await numbers();

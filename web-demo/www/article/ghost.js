@@ -205,7 +205,10 @@ class Ghost extends HTMLElement {
 
   #show() {
     say(this.#run, this.#is_running ? "Pause" : "Start");
+    const had_focus = document.activeElement === this.#pull;
     this.#pull.disabled = !this.#settings || this.#active.length < 2 || this.#losses.length === 0;
+    // A disabled button has none.
+    if (had_focus && this.#pull.disabled) this.#run.focus({ preventScroll: true });
     say(this.#step, whole(this.#losses.length));
     const checked = [...this.#alone.keys()].pop();
     if (checked === undefined) {
