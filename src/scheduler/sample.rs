@@ -3,8 +3,9 @@
 //! The trials of a first load find what a driver always does wrong. A card whose memory fails, or that is too hot, begins to compute wrong
 //! numbers later. Where two adapters differ, the CPU computes the rows, too, and tells which of them is wrong.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
+use litemap::LiteMap;
 use manyhands_engine::adapters::Combining;
 use manyhands_engine::adapters::cpu::Interpreter;
 
@@ -26,7 +27,7 @@ const ROUNDINGS: f64 = 1e-3;
 /// Values of a report, for each row or position: loss and score. A score jumps where two classes are alike.
 const REPORT: usize = 2;
 
-/// When the next sample is taken, and of whose rows.
+/// The time of the next sample, and the adapter whose rows it has.
 #[derive(Default)]
 pub(super) struct Samples {
     is_on: bool,
@@ -34,8 +35,8 @@ pub(super) struct Samples {
     next: usize,
     /// End of the last sample, or of the first step.
     last_ms: Option<f64>,
-    /// The last step whose numbers were confirmed.
-    confirmed: Option<u32>,
+    /// The last step in which each adapter agreed with another.
+    confirmed: LiteMap<usize, u32>,
     /// Duration of the last one.
     took_ms: f64,
 }
@@ -64,11 +65,7 @@ impl Scheduler {
     /// again on the others: nothing has changed by then.
     pub(super) async fn sampled(&mut self, job: Job<'_>, answers: Vec<Answer>) -> Result<Vec<Answer>> {
         let now_ms = self.rig.runtime.now_ms();
-        let begun_ms = *self.samples.last_ms.get_or_insert(now_ms);
-        debug_assert!(begun_ms <= now_ms);
-        let Some((sampled, other)) = self.next_sample(&answers, now_ms).filter(|_| self.samples.is_on) else {
-            return Ok(answers);
-        };
+        let Some((sampled, other)) = self.next_sample(&answers, now_ms) else { return Ok(answers) };
         let first = &answers[sampled];
         let Shard { first: first_row, rows, .. } = first.shard;
         let alone = Job { among: Among::Adapters, combining: Combining::Host, ..job };
@@ -83,10 +80,12 @@ impl Scheduler {
         let end_ms = self.rig.runtime.now_ms();
         (self.samples.last_ms, self.samples.took_ms) = (Some(end_ms), end_ms - now_ms);
         let Some((adapter_idx, text)) = wrong else {
-            self.samples.confirmed = Some(job.scalars.step);
+            for agreed in [first.shard.adapter_idx, other] {
+                self.samples.confirmed.insert(agreed, job.scalars.step);
+            }
             return Ok(answers);
         };
-        let since = match self.samples.confirmed {
+        let since = match self.samples.confirmed.get(&adapter_idx) {
             Some(step) => format!("since step {}", step + 1),
             None => "until now".to_owned(),
         };
@@ -101,10 +100,11 @@ impl Scheduler {
 
     /// An answer to be computed again, and the adapter for that: the fastest of those that share the step.
     fn next_sample(&mut self, answers: &[Answer], now_ms: f64) -> Option<(usize, usize)> {
-        if self.rig.plan().is_coupled(Pass::Train) {
-            // Its shards wait for each other.
+        // Shards that wait for each other can't run alone.
+        if !self.samples.is_on || self.rig.plan().is_coupled(Pass::Train) {
             return None;
         }
+        self.samples.last_ms.get_or_insert(now_ms);
         let n_adapters = self.rig.members.len();
         let is_whole = |at: &usize| answers[*at].shard.is_first && answers[*at].shard.is_last;
         let turn = |at: &usize| (answers[*at].shard.adapter_idx + n_adapters - self.samples.next) % n_adapters;
@@ -145,7 +145,7 @@ impl Scheduler {
         Some((adapter_idx, format!("{of_rows}, {} from the CPU's, and those of {right} don't", wrong.1.text)))
     }
 
-    /// What the CPU computes for a shard, command by command, by the kernels' definitions.
+    /// The CPU's numbers for a shard, command by command, by the kernels' definitions.
     fn judged(&self, job: Job<'_>, shard: Shard) -> Computed<'static> {
         let (plan, scalars) = (self.rig.plan(), shard.scalars(job.scalars));
         let mut interpreter = Interpreter::new(plan.clone(), shard.rows);
@@ -160,38 +160,28 @@ impl Scheduler {
             match command {
                 Command::Dispatch(dispatch) => interpreter.dispatch(dispatch, &scalars),
                 Command::Exchange(exchange) => {
-                    let values: Arc<[f32]> = interpreter.view(exchange.sent(), shard.rows).into();
-                    gradients.push((at, Values::Own(values)));
+                    gradients.push((at, interpreter.view(exchange.sent(), shard.rows).to_vec().into()));
                 }
             }
         }
-        Computed { gradients, reports: interpreter.results(job.pass, shard.rows) }
+        Computed { gradients, reports: interpreter.results(job.pass, shard.rows).into() }
     }
 }
 
-/// What somebody computed for some rows: gradients by command, and the results of the pass.
+/// Gradients of some rows by command, and the results of the pass.
 struct Computed<'a> {
-    gradients: Vec<(usize, Values<'a>)>,
-    reports: Vec<Vec<f32>>,
-}
-
-enum Values<'a> {
-    Own(Arc<[f32]>),
-    Sent(&'a [f32]),
+    gradients: Vec<(usize, Cow<'a, [f32]>)>,
+    reports: Cow<'a, [Vec<f32>]>,
 }
 
 impl<'a> Computed<'a> {
     fn of(answer: &'a Answer) -> Self {
-        let gradients = answer.exchanges.iter().map(|(at, values)| (*at, Values::Sent(values.as_slice())));
-        Self { gradients: gradients.collect(), reports: answer.reports.clone() }
+        let gradients = answer.exchanges.iter().map(|(at, values)| (*at, values.into()));
+        Self { gradients: gradients.collect(), reports: (&answer.reports).into() }
     }
 
     fn sent(&self, command: usize) -> &[f32] {
-        match self.gradients.iter().find(|(at, _)| *at == command) {
-            Some((_, Values::Own(values))) => values,
-            Some((_, Values::Sent(values))) => values,
-            None => &[],
-        }
+        self.gradients.iter().find(|(at, _)| *at == command).map_or(&[], |(_, values)| values)
     }
 }
 

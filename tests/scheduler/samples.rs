@@ -42,7 +42,7 @@ fn adapters(wrong: Option<(usize, u64)>) -> Vec<AdapterSpec> {
             })
             .into_iter()
             .collect(),
-        ..AdapterSpec::new(&format!("sim {idx}"), 0.0, row_ms)
+        ..AdapterSpec::new(format!("sim {idx}"), 0.0, row_ms)
     };
     (0..3).zip([1.0, 2.0, 3.0]).map(|(idx, row_ms)| spec(idx, row_ms)).collect()
 }
