@@ -132,6 +132,8 @@ pub enum Tile {
     Workgroup64,
     /// 128 × 128 results of 256 invocations through workgroup memory, 8 × 8 each.
     Workgroup128,
+    /// 64 × 64 results of 64 invocations through workgroup memory, 8 × 8 each.
+    Eights64,
     /// As [`Tile::Workgroup64`], with factors that stand in workgroup memory as 16-bit floats: for products that round
     /// them to such floats, on devices with the feature `shader-f16`.
     Halves64,
@@ -139,8 +141,8 @@ pub enum Tile {
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 5] =
-        [Self::Registers, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Halves64];
+    pub const ALL: [Self; 6] =
+        [Self::Registers, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Eights64, Self::Halves64];
 
     /// The one for graphics cards before tuning: it [fits](Self::fits) all vendors.
     pub const OF_CARDS: Self = Self::Workgroup64;
@@ -148,7 +150,7 @@ impl Tile {
     /// Whether the compilers of a vendor, by its PCI id, keep its sums in registers (`compilers/tests/vendors.rs`). On Intel an invocation
     /// has room for 4 × 4 results, and not for 8 × 8.
     pub fn fits(self, vendor: u32) -> bool {
-        vendor != INTEL || !matches!(self, Self::Registers | Self::Workgroup128)
+        vendor != INTEL || !matches!(self, Self::Registers | Self::Workgroup128 | Self::Eights64)
     }
 
     /// The one to use for a grid on an adapter where this one is best. What is no product has one text.
@@ -173,9 +175,8 @@ impl Tile {
         };
         match self {
             Self::Registers => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
-            Self::Workgroup32 => Some(("PRODUCT_ACROSS", 8)),
-            Self::Workgroup64 | Self::Halves64 => Some(("PRODUCT_ACROSS", 16)),
-            Self::Workgroup128 => None,
+            Self::Workgroup32 | Self::Eights64 => Some(("PRODUCT_ACROSS", 8)),
+            Self::Workgroup64 | Self::Workgroup128 | Self::Halves64 => Some(("PRODUCT_ACROSS", 16)),
         }
     }
 
@@ -185,7 +186,7 @@ impl Tile {
         match self {
             Self::Registers => [64 / constant * 8, constant * 8],
             Self::Workgroup32 => [32, 32],
-            Self::Workgroup64 | Self::Halves64 => [64, 64],
+            Self::Workgroup64 | Self::Eights64 | Self::Halves64 => [64, 64],
             Self::Workgroup128 => [128, 128],
         }
     }
@@ -225,7 +226,7 @@ impl Library {
             (Self::Product, Tile::Workgroup32 | Tile::Workgroup64 | Tile::Halves64) => {
                 wgsl!("lib/product_workgroup")
             }
-            (Self::Product, Tile::Workgroup128) => wgsl!("lib/product_workgroup_128"),
+            (Self::Product, Tile::Workgroup128 | Tile::Eights64) => wgsl!("lib/product_eights"),
             (Self::Attention, _) => wgsl!("lib/attention"),
             (Self::Gates, _) => wgsl!("lib/gates"),
             (Self::Depthwise, _) => wgsl!("lib/depthwise"),

@@ -1,12 +1,12 @@
-// Tile loop of a matrix product through workgroup memory: large tiles, for GPUs of many registers.
+// Tile loop of a matrix product through workgroup memory: 8 x 8 results an invocation, for GPUs of many registers.
 //
 //     out[row, column] = sum over k of a[row, k] b[k, column]
 //
-// A workgroup of 16 x 16 invocations computes 128 x 128 results, 8 k at a time; an invocation the 8 x 8 of
-// rows y + 16 i and columns x + 16 j. A tile in workgroup memory holds the eight rows (or columns) of one
-// invocation as two vec4s, the second half of the tile's rows behind the first: a vec4 that is read serves
-// twice as many sums as in lib/product_workgroup.wgsl. The next tiles are on their way to registers while
-// the present ones are multiplied.
+// A workgroup of s x s invocations, s being 16 or 8, computes 8 s x 8 s results, s / 2 k at a time; an
+// invocation the 8 x 8 of rows y + s i and columns x + s j. A tile in workgroup memory holds the eight rows
+// (or columns) of one invocation as two vec4s, the second half of the tile's rows behind the first: a vec4
+// that is read serves twice as many sums as in lib/product_workgroup.wgsl. The next tiles are on their way
+// to registers while the present ones are multiplied.
 //
 // The kernel gives the sizes and both factors; `part` is the workgroup's z (split of the sum, or phase):
 //
@@ -19,14 +19,17 @@
 //
 // Rows and columns past the end are computed from the last one and not stored; k past the end is 0.
 
-const PRODUCT_INVOCATIONS: u32 = 256u;
-const PRODUCT_TILE: u32 = 128u;
-const PRODUCT_DEPTH: u32 = 8u;
+// Invocations side by side: 16, or 8 for small tiles.
+override PRODUCT_ACROSS: u32 = 16u;
+override PRODUCT_INVOCATIONS: u32 = PRODUCT_ACROSS * PRODUCT_ACROSS;
+override PRODUCT_TILE: u32 = 8u * PRODUCT_ACROSS;
+override PRODUCT_DEPTH: u32 = PRODUCT_ACROSS / 2u;
 
-// 33, not 32, vec4s apart: invocations that differ in k write to different banks.
-const PRODUCT_PITCH: u32 = 33u;
-var<workgroup> tile_a: array<vec4<f32>, 264>;
-var<workgroup> tile_b: array<vec4<f32>, 264>;
+// One vec4 more than a k has: invocations that differ in k write to different banks.
+override PRODUCT_PITCH: u32 = 2u * PRODUCT_ACROSS + 1u;
+override PRODUCT_LENGTH: u32 = PRODUCT_DEPTH * PRODUCT_PITCH;
+var<workgroup> tile_a: array<vec4<f32>, PRODUCT_LENGTH>;
+var<workgroup> tile_b: array<vec4<f32>, PRODUCT_LENGTH>;
 
 fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let part = workgroup.z;
@@ -38,26 +41,27 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     if (first.x >= sizes.x) { return; }
 
     // What this invocation brings to the tiles: one k of four rows, and one k of four columns; those of
-    // vec4 q begin at q, or, in the second half, at 64 + q - 16.
-    let vec4_a = select(lane % 32u, lane / PRODUCT_DEPTH, A_ALONG_K);
-    let vec4_b = select(lane % 32u, lane / PRODUCT_DEPTH, B_ALONG_K);
-    let depth_a = select(lane / 32u, lane % PRODUCT_DEPTH, A_ALONG_K);
-    let depth_b = select(lane / 32u, lane % PRODUCT_DEPTH, B_ALONG_K);
+    // vec4 q begin at q, or, in the second half, at 4 s + q - s.
+    let vec4s = 2u * PRODUCT_ACROSS;
+    let vec4_a = select(lane % vec4s, lane / PRODUCT_DEPTH, A_ALONG_K);
+    let vec4_b = select(lane % vec4s, lane / PRODUCT_DEPTH, B_ALONG_K);
+    let depth_a = select(lane / vec4s, lane % PRODUCT_DEPTH, A_ALONG_K);
+    let depth_b = select(lane / vec4s, lane % PRODUCT_DEPTH, B_ALONG_K);
     let at_a = depth_a * PRODUCT_PITCH + vec4_a;
     let at_b = depth_b * PRODUCT_PITCH + vec4_b;
-    let y_a = first.x + vec4_a + vec4_a / 16u * 48u;
-    let x_b = first.y + vec4_b + vec4_b / 16u * 48u;
+    let y_a = first.x + vec4_a + vec4_a / PRODUCT_ACROSS * (3u * PRODUCT_ACROSS);
+    let x_b = first.y + vec4_b + vec4_b / PRODUCT_ACROSS * (3u * PRODUCT_ACROSS);
     var k_a = sizes.z + depth_a;
     var k_b = sizes.z + depth_b;
     let last = sizes.xy - 1u;
     let ra0 = row_of_a(min(y_a, last.x), part);
-    let ra1 = row_of_a(min(y_a + 16u, last.x), part);
-    let ra2 = row_of_a(min(y_a + 32u, last.x), part);
-    let ra3 = row_of_a(min(y_a + 48u, last.x), part);
+    let ra1 = row_of_a(min(y_a + PRODUCT_ACROSS, last.x), part);
+    let ra2 = row_of_a(min(y_a + 2u * PRODUCT_ACROSS, last.x), part);
+    let ra3 = row_of_a(min(y_a + 3u * PRODUCT_ACROSS, last.x), part);
     let cb0 = column_of_b(min(x_b, last.y), part);
-    let cb1 = column_of_b(min(x_b + 16u, last.y), part);
-    let cb2 = column_of_b(min(x_b + 32u, last.y), part);
-    let cb3 = column_of_b(min(x_b + 48u, last.y), part);
+    let cb1 = column_of_b(min(x_b + PRODUCT_ACROSS, last.y), part);
+    let cb2 = column_of_b(min(x_b + 2u * PRODUCT_ACROSS, last.y), part);
+    let cb3 = column_of_b(min(x_b + 3u * PRODUCT_ACROSS, last.y), part);
 
     // Past the end of k, where a load would leave the buffer, the first k is loaded and not used.
     let first_a = inner_of_a(sizes.z, part);
@@ -65,8 +69,8 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     var inner_a = inner_of_a(k_a, part);
     var inner_b = inner_of_b(k_b, part);
 
-    let slow = lane / 16u;
-    let fast = lane % 16u;
+    let slow = lane / PRODUCT_ACROSS;
+    let fast = lane % PRODUCT_ACROSS;
     var l0 = vec4<f32>(); var h0 = vec4<f32>();
     var l1 = vec4<f32>(); var h1 = vec4<f32>();
     var l2 = vec4<f32>(); var h2 = vec4<f32>();
@@ -103,12 +107,12 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
             inner_b = next_of_b(inner_b, k_b, PRODUCT_DEPTH, part);
         }
         if (round > 0u) {
-            for (var k = 0u; k < PRODUCT_DEPTH * PRODUCT_PITCH; k += 2u * PRODUCT_PITCH) {
+            for (var k = 0u; k < PRODUCT_LENGTH; k += 2u * PRODUCT_PITCH) {
                 let at = k + vec2<u32>(slow, fast);
                 let a0l = tile_a[at.x];
-                let a0h = tile_a[at.x + 16u];
+                let a0h = tile_a[at.x + PRODUCT_ACROSS];
                 let b0l = tile_b[at.y];
-                let b0h = tile_b[at.y + 16u];
+                let b0h = tile_b[at.y + PRODUCT_ACROSS];
                 l0 += a0l.x * b0l; h0 += a0l.x * b0h;
                 l1 += a0l.y * b0l; h1 += a0l.y * b0h;
                 l2 += a0l.z * b0l; h2 += a0l.z * b0h;
@@ -118,9 +122,9 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
                 l6 += a0h.z * b0l; h6 += a0h.z * b0h;
                 l7 += a0h.w * b0l; h7 += a0h.w * b0h;
                 let a1l = tile_a[at.x + PRODUCT_PITCH];
-                let a1h = tile_a[at.x + PRODUCT_PITCH + 16u];
+                let a1h = tile_a[at.x + PRODUCT_PITCH + PRODUCT_ACROSS];
                 let b1l = tile_b[at.y + PRODUCT_PITCH];
-                let b1h = tile_b[at.y + PRODUCT_PITCH + 16u];
+                let b1h = tile_b[at.y + PRODUCT_PITCH + PRODUCT_ACROSS];
                 l0 += a1l.x * b1l; h0 += a1l.x * b1h;
                 l1 += a1l.y * b1l; h1 += a1l.y * b1h;
                 l2 += a1l.z * b1l; h2 += a1l.z * b1h;
@@ -136,25 +140,25 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let row = first.x + slow;
     let column = first.y + fast;
     store_row(row, column, sizes.xy, part, l0, h0);
-    store_row(row + 16u, column, sizes.xy, part, l1, h1);
-    store_row(row + 32u, column, sizes.xy, part, l2, h2);
-    store_row(row + 48u, column, sizes.xy, part, l3, h3);
-    store_row(row + 64u, column, sizes.xy, part, l4, h4);
-    store_row(row + 80u, column, sizes.xy, part, l5, h5);
-    store_row(row + 96u, column, sizes.xy, part, l6, h6);
-    store_row(row + 112u, column, sizes.xy, part, l7, h7);
+    store_row(row + PRODUCT_ACROSS, column, sizes.xy, part, l1, h1);
+    store_row(row + 2u * PRODUCT_ACROSS, column, sizes.xy, part, l2, h2);
+    store_row(row + 3u * PRODUCT_ACROSS, column, sizes.xy, part, l3, h3);
+    store_row(row + 4u * PRODUCT_ACROSS, column, sizes.xy, part, l4, h4);
+    store_row(row + 5u * PRODUCT_ACROSS, column, sizes.xy, part, l5, h5);
+    store_row(row + 6u * PRODUCT_ACROSS, column, sizes.xy, part, l6, h6);
+    store_row(row + 7u * PRODUCT_ACROSS, column, sizes.xy, part, l7, h7);
 }
 
 fn store_row(row: u32, column: u32, size: vec2<u32>, part: u32, low: vec4<f32>, high: vec4<f32>) {
     if (row >= size.x) { return; }
     store_within(row, column, size.y, part, low.x);
-    store_within(row, column + 16u, size.y, part, low.y);
-    store_within(row, column + 32u, size.y, part, low.z);
-    store_within(row, column + 48u, size.y, part, low.w);
-    store_within(row, column + 64u, size.y, part, high.x);
-    store_within(row, column + 80u, size.y, part, high.y);
-    store_within(row, column + 96u, size.y, part, high.z);
-    store_within(row, column + 112u, size.y, part, high.w);
+    store_within(row, column + PRODUCT_ACROSS, size.y, part, low.y);
+    store_within(row, column + 2u * PRODUCT_ACROSS, size.y, part, low.z);
+    store_within(row, column + 3u * PRODUCT_ACROSS, size.y, part, low.w);
+    store_within(row, column + 4u * PRODUCT_ACROSS, size.y, part, high.x);
+    store_within(row, column + 5u * PRODUCT_ACROSS, size.y, part, high.y);
+    store_within(row, column + 6u * PRODUCT_ACROSS, size.y, part, high.z);
+    store_within(row, column + 7u * PRODUCT_ACROSS, size.y, part, high.w);
 }
 
 fn store_within(row: u32, column: u32, columns: u32, part: u32, value: f32) {
