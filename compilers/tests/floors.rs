@@ -47,8 +47,10 @@ const fn floor(kernels: &'static str, tile: Option<Tile>, [of_gcn, of_rdna]: [(f
 static FLOORS: &[Floor] = &[
     floor("dense", Some(Tile::Workgroup64), [(0.83, 4.0), (0.83, 16.0)]),
     floor("dense", Some(Tile::Workgroup128), [(0.86, 2.0), (0.88, 8.0)]),
+    floor("dense", Some(Tile::Eights64), [(0.86, 2.0), (0.88, 8.0)]),
     floor("conv2d", Some(Tile::Workgroup64), [(0.83, 3.0), (0.83, 14.0)]),
     floor("conv2d", Some(Tile::Workgroup128), [(0.86, 2.0), (0.88, 8.0)]),
+    floor("conv2d", Some(Tile::Eights64), [(0.86, 2.0), (0.88, 8.0)]),
     floor("attention.forward", None, [(0.8, 4.0), (0.8, 16.0)]),
     floor("attention.backward_queries", None, [(0.8, 3.0), (0.8, 12.0)]),
     floor("attention.backward_keys", None, [(0.8, 3.0), (0.8, 10.0)]),
