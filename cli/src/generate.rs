@@ -9,7 +9,8 @@ use manyhands::{Error, Model, Result};
 use manyhands_engine::adapters::Info;
 use manyhands_engine::files;
 use manyhands_engine::runtime;
-use manyhands_text::adapter::Adapter;
+use manyhands_engine::shown::shown;
+use manyhands_text::adapter::{Adapter, base_of};
 use manyhands_text::generate::{self, Cached, Ended, Generated, Generation, NextToken, Rows, Sampling};
 use manyhands_text::rows::Reader;
 use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
@@ -25,7 +26,8 @@ const RESERVED: [u32; 2] = [0, 1];
 
 #[derive(Args)]
 pub struct GenerateArgs {
-    /// Language model: a Hugging Face folder, a GGUF file, or what `train` made of a text: the folder of its run, or a model file.
+    /// Language model: a Hugging Face folder, a GGUF file, what `train` made of a text (the folder of its run, or a model file), or what
+    /// `finetune` made: the folder of its run, or its adapter, where the model that it was trained for is still in its place.
     #[arg(value_parser = model_path())]
     model: PathBuf,
     /// Text to continue; for a chat model, the message to answer.
@@ -72,10 +74,43 @@ pub struct GenerateArgs {
 pub fn run(args: &GenerateArgs, terminal: &Terminal) -> Result<()> {
     let chosen = adapters::choose(args.adapters.adapters.as_deref(), None)?;
     let adapter = chosen.into_iter().next().unwrap_or_else(Info::cpu);
-    if is_language_model(&args.model)? {
-        of_files(args, adapter, terminal)
+    let Named { model, lora } = Named::of(args)?;
+    if is_language_model(&model)? {
+        of_files(args, (&model, lora.as_deref()), adapter, terminal)
     } else {
         of_trained(args, adapter, terminal)
+    }
+}
+
+/// The model that writes, and the folder of its LoRA adapter.
+struct Named {
+    model: PathBuf,
+    lora: Option<PathBuf>,
+}
+
+impl Named {
+    /// As they were named; where an adapter, or a run of `finetune`, takes the model's place, the model is that which the adapter names.
+    fn of(args: &GenerateArgs) -> Result<Self> {
+        let named = Self { model: args.model.clone(), lora: args.adapter.clone() };
+        // The folder of a run stands for its newest model.
+        let run = if args.model.is_dir() { Some(args.model.as_path()) } else { args.model.parent() };
+        let folders = [args.model.clone(), run.unwrap_or(Path::new("")).join("adapter")];
+        let Some(folder) = folders.into_iter().find(|folder| folder.join("adapter_config.json").is_file()) else {
+            return Ok(named);
+        };
+        if args.adapter.is_some() {
+            return Ok(named);
+        }
+        let base = base_of(&folder)?;
+        let model = PathBuf::from(&base);
+        if !model.exists() {
+            return Err(Error::setting(
+                format!("the adapter `{}`", shown(&folder)),
+                format!("needs the model that it was trained for, `{}`, but it is not here", shown(&base)),
+                format!("name the model, and the adapter by `--adapter {}`", shown(&folder)),
+            ));
+        }
+        Ok(Self { model, lora: Some(folder) })
     }
 }
 
@@ -90,9 +125,14 @@ fn is_language_model(path: &Path) -> Result<bool> {
 }
 
 /// Writes with a language model of others.
-fn of_files(args: &GenerateArgs, adapter: Info, terminal: &Terminal) -> Result<()> {
-    let files = PackedWeights::files(args.packed, &args.model)?;
-    let lora = args.adapter.as_deref().map(|folder| Adapter::read(folder, files.architecture())).transpose()?;
+fn of_files(
+    args: &GenerateArgs,
+    (model, lora): (&Path, Option<&Path>),
+    adapter: Info,
+    terminal: &Terminal,
+) -> Result<()> {
+    let files = PackedWeights::files(args.packed, model)?;
+    let lora = lora.map(|folder| Adapter::read(folder, files.architecture())).transpose()?;
     let tokenizer = Tokenizer::of(&files)?;
     let prompt = prompt_of(args, &files, &tokenizer, terminal)?;
     let mut model = Cached::open(&files, lora.as_ref(), prompt.len().saturating_add(args.max_tokens), adapter)?;

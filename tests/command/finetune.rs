@@ -88,6 +88,26 @@ fn a_run_gives_an_adapter_and_goes_on() {
 }
 
 #[test]
+fn a_run_and_its_adapter_write_with_the_model_that_they_name() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("base")).unwrap();
+    for entry in fs::read_dir(model("smollm")).unwrap() {
+        let file = entry.unwrap();
+        fs::copy(file.path(), folder.path().join("base").join(file.file_name())).unwrap();
+    }
+    succeed(&folder, "finetune base chat.jsonl --batch-size 4 --learning-rate 0.01 --rank 2 --run runs/chat --epochs 1");
+    let written = |line: &str| succeed(&folder, &format!("generate {line} Hello --max-tokens 4 --temperature 0 --quiet"));
+    let wanted = written("base --adapter runs/chat/adapter");
+    for model in ["runs/chat", "runs/chat/adapter", "runs/chat/last.safetensors"] {
+        assert_eq!(written(model), wanted, "{model}");
+    }
+    fs::rename(folder.path().join("base"), folder.path().join("moved")).unwrap();
+    let refusal = refused(&folder, "generate runs/chat Hello");
+    assert!(refusal.contains("needs the model that it was trained for, `base`, but it is not here"), "{refusal}");
+    assert!(refusal.contains("--adapter runs/chat/adapter"), "{refusal}");
+}
+
+#[test]
 fn texts_share_rows_if_that_is_asked_for() {
     let folder = folder();
     let word = |number: usize| ["red ", "green ", "blue ", "white "][number % 4];

@@ -76,6 +76,14 @@ impl Adapter {
     }
 }
 
+/// Path or name of the model that an adapter in a folder was trained for, as the adapter says it.
+///
+/// # Errors
+/// If the folder holds no adapter that can be read here.
+pub fn base_of(folder: &Path) -> Result<String> {
+    Ok(Settings::read(folder)?.base)
+}
+
 fn refuse(path: &Path, problem: String, help: &str) -> Error {
     Error::checkpoint(format!("the adapter `{}`", shown(path)), problem, help)
 }
