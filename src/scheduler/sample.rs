@@ -126,7 +126,7 @@ impl Scheduler {
     fn wrong_one(&self, job: Job<'_>, first: &Answer, again: &Answer) -> Option<(usize, String)> {
         let plan = self.rig.plan();
         let difference = difference(plan, &Computed::of(first), &Computed::of(again))?;
-        let judge = self.judged(job, first.shard);
+        let judge = self.judged(job, first.shard)?;
         let from_judge = |answer: &Answer| self::difference(plan, &Computed::of(answer), &judge);
         let (wrong, right) = match (from_judge(first), from_judge(again)) {
             (Some(of_first), of_again) if of_again.as_ref().is_none_or(|it| it.factor < of_first.factor / 4.0) => {
@@ -145,10 +145,11 @@ impl Scheduler {
         Some((adapter_idx, format!("{of_rows}, {} from the CPU's, and those of {right} don't", wrong.1.text)))
     }
 
-    /// The CPU's numbers for a shard, command by command, by the kernels' definitions.
-    fn judged(&self, job: Job<'_>, shard: Shard) -> Computed<'static> {
+    /// The CPU's numbers for a shard, command by command, by the kernels' definitions; `None` if it has no memory for that.
+    fn judged(&self, job: Job<'_>, shard: Shard) -> Option<Computed<'static>> {
         let (plan, scalars) = (self.rig.plan(), shard.scalars(job.scalars));
-        let mut interpreter = Interpreter::new(plan.clone(), shard.rows);
+        let mut interpreter = Interpreter::growing(plan.clone(), shard.rows);
+        interpreter.make_room(shard.rows).inspect_err(|error| log::debug!("the CPU can't judge: {error}")).ok()?;
         for (role, offset, data) in self.state.weights(&Places::whole(&self.state.layout)) {
             interpreter.write(role, offset, &data);
         }
@@ -164,7 +165,7 @@ impl Scheduler {
                 }
             }
         }
-        Computed { gradients, reports: interpreter.results(job.pass, shard.rows).into() }
+        Some(Computed { gradients, reports: interpreter.results(job.pass, shard.rows).into() })
     }
 }
 
@@ -188,11 +189,10 @@ impl<'a> Computed<'a> {
 /// The largest difference of two computations of the same rows beyond what roundings make.
 fn difference(plan: &Plan, a: &Computed, b: &Computed) -> Option<Difference> {
     let mut largest: Option<Difference> = None;
-    let mut note = |distance: f64, tolerated: f64, what: &str| {
-        // A NaN in one of them is no distance at all.
-        let factor = if distance.is_finite() { distance / tolerated.max(f64::MIN_POSITIVE) } else { f64::INFINITY };
+    let mut note = |apart: Apart, tolerated: f64, what: &str| {
+        let factor = apart.distance / tolerated.max(f64::MIN_POSITIVE);
         if factor > 1.0 && largest.as_ref().is_none_or(|it| factor > it.factor) {
-            let text = format!("{what} differ by {distance:.1e}, where {tolerated:.1e} would be roundings,");
+            let text = format!("{what} differ by {:.1e}, where {tolerated:.1e} would be roundings,", apart.distance);
             largest = Some(Difference { factor, text });
         }
     };
@@ -200,41 +200,95 @@ fn difference(plan: &Plan, a: &Computed, b: &Computed) -> Option<Difference> {
         let (Role::Report(_), Some(a), Some(b)) = (plan.get(id).role, a.reports.get(at), b.reports.get(at)) else {
             continue;
         };
-        let losses = |report: &[f32]| report.iter().step_by(REPORT).map(|loss| f64::from(*loss)).collect::<Vec<_>>();
-        let (a, b) = (losses(a), losses(b));
-        note(distance(&a, &b), LOSSES * norm(&a).max(norm(&b)) + f64::EPSILON, "its losses");
+        let losses = a.iter().step_by(REPORT).zip(b.iter().step_by(REPORT));
+        let apart = Apart::default().and(losses).ended(a.len() == b.len());
+        note(apart, LOSSES * apart.norm, "its losses");
     }
     let sums = plan.commands(Pass::Train).iter().enumerate().filter_map(|(at, command)| match command {
         Command::Exchange(exchange) if exchange.combine == Combine::Sum => Some((at, exchange)),
         _ => None,
     });
-    let pairs: Vec<_> =
-        sums.map(|(at, exchange)| (values(exchange, a.sent(at)), values(exchange, b.sent(at)))).collect();
-    let all = pairs.iter().map(|(a, b)| norm(a).max(norm(b)).powi(2)).sum::<f64>().sqrt();
-    for (a, b) in &pairs {
-        note(distance(a, b), GRADIENTS * norm(a).max(norm(b)) + ROUNDINGS * all, "its gradients");
+    let tensors: Vec<Apart> = sums.map(|(at, exchange)| Apart::of(exchange, a.sent(at), b.sent(at))).collect();
+    let all = tensors.iter().map(|tensor| tensor.norm * tensor.norm).sum::<f64>().sqrt();
+    for tensor in tensors {
+        note(tensor, GRADIENTS * tensor.norm + ROUNDINGS * all, "its gradients");
     }
     largest
 }
 
-/// The numbers that an exchange stands for.
-fn values(exchange: &Exchange, sent: &[f32]) -> Vec<f64> {
-    if exchange.halves.is_none() {
-        return sent.iter().map(|value| f64::from(*value)).collect();
-    }
-    let mut values = Vec::new();
-    let len = sent.len() * 2 / BLOCK * BLOCK;
-    Halves::new(sent).for_each(0..len, |_, block| values.extend(block.iter().map(|value| f64::from(*value))));
-    values
+/// How far two lists of values lie apart: while values are added, sums of squares.
+#[derive(Clone, Copy, Default)]
+struct Apart {
+    distance: f64,
+    /// That of the longer one.
+    norm: f64,
+    norms: [f64; 2],
 }
 
-fn norm(values: &[f64]) -> f64 {
-    values.iter().map(|value| value * value).sum::<f64>().sqrt()
+impl Apart {
+    /// Of what an exchange stands for.
+    fn of(exchange: &Exchange, a: &[f32], b: &[f32]) -> Self {
+        if exchange.halves.is_some() { Self::of_halves(a, b) } else { Self::of_values(a, b) }
+    }
+
+    fn of_values(a: &[f32], b: &[f32]) -> Self {
+        Self::default().and(a.iter().zip(b)).ended(a.len() == b.len())
+    }
+
+    /// A block at a time: gradients may be as large as the model.
+    fn of_halves(a: &[f32], b: &[f32]) -> Self {
+        let (mut apart, mut block) = (Self::default(), [0.0; BLOCK]);
+        let (of_a, of_b) = (Halves::new(a), Halves::new(b));
+        for first in (0..of_a.blocks().min(of_b.blocks())).map(|at| at * BLOCK) {
+            of_a.for_each(first..first + BLOCK, |_, values| block = *values);
+            of_b.for_each(first..first + BLOCK, |_, values| apart = apart.and(block.iter().zip(values)));
+        }
+        apart.ended(a.len() == b.len())
+    }
+
+    fn and<'a>(mut self, pairs: impl Iterator<Item = (&'a f32, &'a f32)>) -> Self {
+        for (a, b) in pairs {
+            let (a, b) = (f64::from(*a), f64::from(*b));
+            self.distance += (a - b) * (a - b);
+            self.norms = [self.norms[0] + a * a, self.norms[1] + b * b];
+        }
+        self
+    }
+
+    /// Lengths of what was added. Where both hold what is not finite, as under mixed precision, nothing is compared.
+    fn ended(self, are_as_long: bool) -> Self {
+        let [a, b] = self.norms.map(f64::sqrt);
+        let distance = match (are_as_long, a.is_finite(), b.is_finite()) {
+            (true, true, true) => self.distance.sqrt(),
+            (true, false, false) => 0.0,
+            _ => f64::INFINITY,
+        };
+        let norm = if a.is_finite() && b.is_finite() { a.max(b) } else { 0.0 };
+        Self { distance, norm, ..self }
+    }
 }
 
-fn distance(a: &[f64], b: &[f64]) -> f64 {
-    if a.len() != b.len() {
-        return f64::INFINITY;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::halves::pack;
+
+    #[test]
+    fn halves_lie_as_far_apart_as_their_values() {
+        let values: Vec<f32> = (0_u8..192).map(|at| f32::from(at) / 16.0 - 5.0).collect();
+        let mut others = values.clone();
+        others[70] += 3.0;
+        others[191] -= 4.0;
+        let (plain, packed) = (Apart::of_values(&values, &others), Apart::of_halves(&pack(&values), &pack(&others)));
+        assert!((plain.distance - 5.0).abs() < 1e-6, "{}", plain.distance);
+        assert!((packed.distance - 5.0).abs() < 1e-2 && (packed.norm / plain.norm - 1.0).abs() < 1e-3);
     }
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+
+    #[test]
+    fn what_both_lack_is_no_difference() {
+        let [whole, broken] = [[1.0, 2.0], [1.0, f32::INFINITY]];
+        assert_eq!(Apart::of_values(&broken, &broken).distance.to_bits(), 0.0_f64.to_bits());
+        assert!(Apart::of_values(&whole, &broken).distance.is_infinite());
+        assert!(Apart::of_values(&whole, &whole[..1]).distance.is_infinite());
+    }
 }

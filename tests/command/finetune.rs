@@ -95,8 +95,12 @@ fn a_run_and_its_adapter_write_with_the_model_that_they_name() {
         let file = entry.unwrap();
         fs::copy(file.path(), folder.path().join("base").join(file.file_name())).unwrap();
     }
-    succeed(&folder, "finetune base chat.jsonl --batch-size 4 --learning-rate 0.01 --rank 2 --run runs/chat --epochs 1");
-    let written = |line: &str| succeed(&folder, &format!("generate {line} Hello --max-tokens 4 --temperature 0 --quiet"));
+    succeed(
+        &folder,
+        "finetune base chat.jsonl --batch-size 4 --learning-rate 0.01 --rank 2 --run runs/chat --epochs 1",
+    );
+    let written =
+        |line: &str| succeed(&folder, &format!("generate {line} Hello --max-tokens 4 --temperature 0 --quiet"));
     let wanted = written("base --adapter runs/chat/adapter");
     for model in ["runs/chat", "runs/chat/adapter", "runs/chat/last.safetensors"] {
         assert_eq!(written(model), wanted, "{model}");

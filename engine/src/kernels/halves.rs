@@ -73,6 +73,11 @@ impl<'a> Halves<'a> {
         Self { pairs, factors }
     }
 
+    /// Number of its blocks.
+    pub fn blocks(self) -> usize {
+        self.factors.len()
+    }
+
     /// Calls `f(first, values)` for each block of a range of values, which begins between blocks; `first` counts from its
     /// start.
     pub fn for_each(self, range: std::ops::Range<usize>, mut f: impl FnMut(usize, &[f32; BLOCK])) {
