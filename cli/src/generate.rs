@@ -16,7 +16,7 @@ use manyhands_text::rows::Reader;
 use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
 use serde_json::json;
 
-use super::run_folder::model_path;
+use super::run_folder::{RunFolder, model_path};
 use super::settings::PackedWeights;
 use super::terminal::Terminal;
 use super::{AdapterChoice, adapters, at_least_one};
@@ -92,9 +92,10 @@ impl Named {
     /// As they were named; where an adapter, or a run of `finetune`, takes the model's place, the model is that which the adapter names.
     fn of(args: &GenerateArgs) -> Result<Self> {
         let named = Self { model: args.model.clone(), lora: args.adapter.clone() };
-        // The folder of a run stands for its newest model.
-        let run = if args.model.is_dir() { Some(args.model.as_path()) } else { args.model.parent() };
-        let folders = [args.model.clone(), run.unwrap_or(Path::new("")).join("adapter")];
+        // The folder of a run stands for its newest model. Others may have an adapter beside their model that nobody asked for.
+        let folder = if args.model.is_dir() { Some(args.model.as_path()) } else { args.model.parent() };
+        let run = folder.filter(|folder| RunFolder::new(*folder).settings().is_file());
+        let folders = [Some(args.model.clone()), run.map(|run| run.join("adapter"))].into_iter().flatten();
         let Some(folder) = folders.into_iter().find(|folder| folder.join("adapter_config.json").is_file()) else {
             return Ok(named);
         };

@@ -105,6 +105,15 @@ fn a_run_and_its_adapter_write_with_the_model_that_they_name() {
     for model in ["runs/chat", "runs/chat/adapter", "runs/chat/last.safetensors"] {
         assert_eq!(written(model), wanted, "{model}");
     }
+    // An adapter beside a model, or within its folder, is none that was asked for.
+    let plain = written("base");
+    assert_ne!(plain, wanted);
+    fs::create_dir(folder.path().join("base/adapter")).unwrap();
+    for name in ["adapter_config.json", "adapter_model.safetensors"] {
+        fs::copy(folder.path().join("runs/chat/adapter").join(name), folder.path().join("base/adapter").join(name))
+            .unwrap();
+    }
+    assert_eq!(written("base"), plain);
     fs::rename(folder.path().join("base"), folder.path().join("moved")).unwrap();
     let refusal = refused(&folder, "generate runs/chat Hello");
     assert!(refusal.contains("needs the model that it was trained for, `base`, but it is not here"), "{refusal}");
