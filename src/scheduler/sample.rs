@@ -216,7 +216,7 @@ fn difference(plan: &Plan, a: &Computed, b: &Computed) -> Option<Difference> {
     largest
 }
 
-/// How far two lists of values lie apart: while values are added, sums of squares.
+/// Distance of two lists of values: while values are added, of squares.
 #[derive(Clone, Copy, Default)]
 struct Apart {
     distance: f64,
