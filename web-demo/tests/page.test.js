@@ -91,7 +91,7 @@ test("a click shows another simulated rig", async () => {
   const lanes = page.locator("#other-lanes .thin-lane");
   await lanes.nth(8).waitFor();
   for (const [name, count] of /** @type {const} */ ([["2 identical cards", 2], ["Your own", 3], ["A fast and an old card", 2]])) {
-    await page.getByRole("button", { name }).click();
+    await page.getByRole("button", { name, exact: true }).click();
     await page.waitForFunction((wanted) => document.querySelectorAll("#other-lanes .thin-lane").length === wanted + 1, count);
     assert.equal(await page.locator("#rigs [aria-pressed=true]").textContent(), name);
   }
