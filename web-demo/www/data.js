@@ -46,20 +46,11 @@ export class DataChoice {
       // Back to what is learned already: only the loading ends.
       if (known && known.task.data !== now()) chosen(known);
     };
-    const takeOwn = async (/** @type {File} */ file) => {
-      // While digits load, a run has not begun.
-      if (this.#select.disabled) return;
+    this.#select.addEventListener("change", () => void choose());
+    takesFiles(this.#input, document.body, async (file) => {
       const known = await this.#takeOwn(file);
       if (known) chosen(known);
-    };
-    this.#select.addEventListener("change", () => void choose());
-    this.#input.addEventListener("change", () => {
-      const [file] = this.#input.files ?? [];
-      // The same file can be chosen again.
-      this.#input.value = "";
-      if (file) void takeOwn(file);
     });
-    takesFiles(document.body, (file) => void takeOwn(file));
     this.#again.addEventListener("click", () => {
       this.#select.focus();
       void choose();

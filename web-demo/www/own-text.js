@@ -24,11 +24,19 @@ export async function ownText(file) {
 }
 
 /**
- * Takes a file that is dropped on an element.
+ * Takes a file that is chosen, or dropped on an element, while the choice is open.
+ * @param {HTMLInputElement} input
  * @param {HTMLElement} element
  * @param {(file: File) => void} take
  */
-export function takesFiles(element, take) {
+export function takesFiles(input, element, take) {
+  const give = (/** @type {File | undefined} */ file) => { if (file && !input.disabled) take(file); };
+  input.addEventListener("change", () => {
+    const [file] = input.files ?? [];
+    // The same file can be chosen again.
+    input.value = "";
+    give(file);
+  });
   const holdsFiles = (/** @type {DragEvent} */ { dataTransfer }) => dataTransfer?.types.includes("Files") ?? false;
   element.addEventListener("dragover", (event) => {
     if (holdsFiles(event)) event.preventDefault();
@@ -39,6 +47,6 @@ export function takesFiles(element, take) {
     const file = event.dataTransfer?.files[0];
     if (!file) return;
     event.preventDefault();
-    take(file);
+    give(file);
   });
 }

@@ -54,19 +54,11 @@ export class Learns {
     [this.#link, this.#chosen, this.#tell] = [link, chosen, tell];
     this.#offer();
     this.#select.addEventListener("change", () => void this.#choose(this.#choices[this.#select.selectedIndex]));
-    const own = (/** @type {File} */ file) => {
-      if (this.#input.disabled) return;
+    takesFiles(this.#input, figure, (file) => {
       this.#choices = [...CHOICES, { data: "own", name: `to write, from ${file.name}`, says: `A small GPT learns to write, letter by letter, from ${file.name}`, ...WRITES }];
       this.#offer();
       void this.#choose(this.#choices[CHOICES.length], file);
-    };
-    this.#input.addEventListener("change", () => {
-      const [file] = this.#input.files ?? [];
-      // The same file can be chosen again.
-      this.#input.value = "";
-      if (file) own(file);
     });
-    takesFiles(figure, own);
     this.element = make("div", { className: "learns" }, make("label", {}, "It learns ", this.#select), make("label", { className: "file" }, "Your own text…", this.#input));
   }
 
