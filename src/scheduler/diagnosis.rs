@@ -46,16 +46,11 @@ impl Scheduler {
 
 fn first_non_finite(plan: &Arc<Plan>, state: &State, part: &Batch, scalars: &Scalars) -> Option<String> {
     let mut interpreter = Interpreter::new(plan.clone(), scalars.rows);
-    for (role, offset, data) in state.weights(&Places::whole(&state.layout)) {
-        interpreter.write(role, offset, &data);
-    }
     let parameters = &state.training().weights.parameters;
     if let Some(spoilt) = spoilt_parameter(&state.layout, parameters) {
         return Some(format!("the parameter `{}`", spoilt.name));
     }
-    for (role, data) in shards::feeds(plan, Pass::Train, part) {
-        interpreter.write(role, 0, &data);
-    }
+    fill(&mut interpreter, state, part);
     for command in plan.commands(Pass::Train) {
         let Command::Dispatch(dispatch) = command else { continue };
         interpreter.dispatch(dispatch, scalars);
@@ -65,6 +60,16 @@ fn first_non_finite(plan: &Arc<Plan>, state: &State, part: &Batch, scalars: &Sca
         }
     }
     None
+}
+
+/// Gives the CPU what a training pass over some rows reads: the weights of now, and the rows.
+pub(super) fn fill(interpreter: &mut Interpreter, state: &State, part: &Batch) {
+    for (role, offset, data) in state.weights(&Places::whole(&state.layout)) {
+        interpreter.write(role, offset, &data);
+    }
+    for (role, data) in shards::feeds(&interpreter.plan(), Pass::Train, part) {
+        interpreter.write(role, 0, &data);
+    }
 }
 
 /// The first parameter with a value that is not finite. Packed ones have words, of which any may look so.

@@ -6,15 +6,14 @@
 use std::borrow::Cow;
 
 use litemap::LiteMap;
-use manyhands_engine::adapters::Combining;
 use manyhands_engine::adapters::cpu::Interpreter;
 
-use super::Scheduler;
 use super::open_runs::{Among, Job};
-use super::shards::{self, Answer, Shard};
+use super::shards::{Answer, Shard};
+use super::{Scheduler, diagnosis};
 use crate::error::Result;
 use crate::kernels::halves::{BLOCK, Halves};
-use crate::plan::{Combine, Command, Exchange, Pass, Places, Plan, Role};
+use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role};
 
 /// Part of training that samples may take.
 const PART: f64 = 0.01;
@@ -68,7 +67,7 @@ impl Scheduler {
         let Some((sampled, other)) = self.next_sample(&answers, now_ms) else { return Ok(answers) };
         let first = &answers[sampled];
         let Shard { first: first_row, rows, .. } = first.shard;
-        let alone = Job { among: Among::Adapters, combining: Combining::Host, ..job };
+        let alone = Job { among: Among::Adapters, ..job };
         let again = self.round(alone).run(vec![Shard::whole(other, first_row, rows)]).await?;
         let wrong = match &again[..] {
             // Another adapter, if it was lost meanwhile; other rows, if its memory no longer suffices.
@@ -150,12 +149,7 @@ impl Scheduler {
         let (plan, scalars) = (self.rig.plan(), shard.scalars(job.scalars));
         let mut interpreter = Interpreter::growing(plan.clone(), shard.rows);
         interpreter.make_room(shard.rows).inspect_err(|error| log::debug!("the CPU can't judge: {error}")).ok()?;
-        for (role, offset, data) in self.state.weights(&Places::whole(&self.state.layout)) {
-            interpreter.write(role, offset, &data);
-        }
-        for (role, data) in shards::feeds(plan, job.pass, &job.batch.shard(shard.range())) {
-            interpreter.write(role, 0, &data);
-        }
+        diagnosis::fill(&mut interpreter, &self.state, &job.batch.shard(shard.range()));
         let mut gradients = Vec::new();
         for (at, command) in plan.commands(job.pass).iter().enumerate() {
             match command {
@@ -226,7 +220,7 @@ struct Apart {
 }
 
 impl Apart {
-    /// Of what an exchange stands for.
+    /// That of two gradients, as they were sent.
     fn of(exchange: &Exchange, a: &[f32], b: &[f32]) -> Self {
         if exchange.halves.is_some() { Self::of_halves(a, b) } else { Self::of_values(a, b) }
     }
