@@ -295,7 +295,7 @@ fn end(folder: &RunFolder, language: &LanguageTable, held_out: Option<&Rows>, te
     let Some(best) = folder.model() else { return Ok(()) };
     let files = ModelFiles::open(&language.path)?;
     let adapter = Adapter::of(&Model::load(best)?, language.lora(), &language.path)?;
-    let path = folder.path().join("adapter");
+    let path = folder.adapter();
     write_adapter(&path, files.architecture(), &adapter)?;
     let loss = best_of_log(folder, 0, &Monitor::new("val_loss").mode(Mode::Min))?;
     if let (Some(loss), false) = (loss, terminal.is_quiet()) {

@@ -10,7 +10,7 @@ use manyhands_engine::adapters::Info;
 use manyhands_engine::files;
 use manyhands_engine::runtime;
 use manyhands_engine::shown::shown;
-use manyhands_text::adapter::{Adapter, base_of};
+use manyhands_text::adapter::{Adapter, base_of, is_adapter};
 use manyhands_text::generate::{self, Cached, Ended, Generated, Generation, NextToken, Rows, Sampling};
 use manyhands_text::rows::Reader;
 use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
@@ -91,17 +91,14 @@ struct Named {
 impl Named {
     /// As they were named; where an adapter, or a run of `finetune`, takes the model's place, the model is that which the adapter names.
     fn of(args: &GenerateArgs) -> Result<Self> {
-        let named = Self { model: args.model.clone(), lora: args.adapter.clone() };
         // The folder of a run stands for its newest model. Others may have an adapter beside their model that nobody asked for.
         let folder = if args.model.is_dir() { Some(args.model.as_path()) } else { args.model.parent() };
-        let run = folder.filter(|folder| RunFolder::new(*folder).settings().is_file());
-        let folders = [Some(args.model.clone()), run.map(|run| run.join("adapter"))].into_iter().flatten();
-        let Some(folder) = folders.into_iter().find(|folder| folder.join("adapter_config.json").is_file()) else {
-            return Ok(named);
+        let run = folder.map(RunFolder::new).filter(|run| run.settings().is_file());
+        let folders = [Some(args.model.clone()), run.map(|run| run.adapter())];
+        let tuned = folders.into_iter().flatten().find(|folder| is_adapter(folder));
+        let Some(folder) = tuned.filter(|_| args.adapter.is_none()) else {
+            return Ok(Self { model: args.model.clone(), lora: args.adapter.clone() });
         };
-        if args.adapter.is_some() {
-            return Ok(named);
-        }
         let base = base_of(&folder)?;
         let model = PathBuf::from(&base);
         if !model.exists() {

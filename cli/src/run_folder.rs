@@ -88,6 +88,11 @@ impl RunFolder {
         [self.best(), self.last()].into_iter().find(|file| file.is_file())
     }
 
+    /// The LoRA adapter of a language model of others.
+    pub fn adapter(&self) -> PathBuf {
+        self.0.join("adapter")
+    }
+
     /// Facts for the report.
     pub fn results(&self) -> PathBuf {
         self.0.join("results.json")

@@ -13,7 +13,7 @@ use manyhands::Model;
 use manyhands::layers::{Lora, LowRank};
 
 pub use self::merged::write_merged;
-pub use self::read::base_of;
+pub use self::read::{base_of, is_adapter};
 pub use self::write::write_adapter;
 use crate::{Error, Result, Tensor, network};
 

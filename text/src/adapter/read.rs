@@ -76,6 +76,11 @@ impl Adapter {
     }
 }
 
+/// Whether a folder holds an adapter, by its settings.
+pub fn is_adapter(folder: &Path) -> bool {
+    folder.join(CONFIG).is_file()
+}
+
 /// Path or name of the model that an adapter in a folder was trained for, as the adapter says it.
 ///
 /// # Errors
