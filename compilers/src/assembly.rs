@@ -58,9 +58,10 @@ pub fn hottest(assembly: &str, language: Language, subgroup: u32) -> (Mix, f64) 
 
 fn hottest_of(blocks: &[Block], loops: &Loops) -> Option<usize> {
     let weight = |at: usize| {
-        let mix = &blocks[at].mix;
+        let Block { mix, multiply_adds, .. } = &blocks[at];
         let is_looped = loops.values().any(|blocks| blocks.contains(&at));
-        (is_looped, mix.get(&Kind::MultiplyAdd).copied().unwrap_or(0), mix.values().sum::<u32>())
+        // The bits of floats that are not negative are ordered as they are.
+        (is_looped, multiply_adds.to_bits(), mix.values().sum::<u32>())
     };
     (0..blocks.len()).max_by_key(|at| weight(*at))
 }

@@ -91,6 +91,20 @@ static NVK: DriverFile = DriverFile {
     ],
 };
 
+/// llvmpipe, which computes on the CPU what others compile: the one driver of such that has cooperative matrices, since Mesa 24.
+static LAVAPIPE: DriverFile = DriverFile {
+    file: "lvp",
+    variable: "LP_NUM_THREADS",
+    variables: &[],
+    stub: None,
+    folders: &["newest", "root"],
+    language: Language::Amd,
+    sources: &[],
+};
+
+/// The CPU as a chip that runs kernels, with the newest llvmpipe. It tells nothing of what it compiled.
+pub static CPU: Chip = Chip { name: "cpu", values: &["1"], cards: "llvmpipe", driver: &LAVAPIPE };
+
 /// By vendor, from old to new.
 pub static CHIPS: &[Chip] = &[
     Chip { name: "polaris10", values: &["polaris10"], cards: "RX 470 to 580 (GCN 4)", driver: &RADV },

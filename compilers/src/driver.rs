@@ -25,6 +25,8 @@ pub struct Driver {
     instance: ash::Instance,
     /// Keeps the library loaded.
     _entry: ash::Entry,
+    /// Whether it multiplies matrices of 16 × 16 16-bit floats, and adds in 32 bits.
+    pub has_matrices: bool,
     /// The device's name, and the driver's.
     pub names: [String; 2],
 }
@@ -50,19 +52,25 @@ impl Driver {
         let name = text(&properties.properties.device_name);
         let names = [name, format!("{} {}", text(&about.driver_name), text(&about.driver_info))];
 
+        let has_matrices = has_matrices(&entry, &instance, physical)?;
         let mut vulkan12 = vk::PhysicalDeviceVulkan12Features::default();
         let mut executables = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
+        let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
         let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut vulkan12).push_next(&mut executables);
+        let mut extensions = vec![ash::khr::pipeline_executable_properties::NAME.as_ptr()];
+        if has_matrices {
+            features = features.push_next(&mut matrices);
+            extensions.push(ash::khr::cooperative_matrix::NAME.as_ptr());
+        }
         unsafe { instance.get_physical_device_features2(physical, &mut features) };
         let queue = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
-        let extensions = [ash::khr::pipeline_executable_properties::NAME.as_ptr()];
         let info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queue)
             .enabled_extension_names(&extensions)
             .push_next(&mut features);
         let device = unsafe { instance.create_device(physical, &info, None) }?;
         let executables = ash::khr::pipeline_executable_properties::Device::new(&instance, &device);
-        Ok(Self { device, executables, instance, _entry: entry, names })
+        Ok(Self { device, executables, instance, _entry: entry, has_matrices, names })
     }
 
     /// Compiles a form.
@@ -141,6 +149,25 @@ impl Driver {
         Ok(found
             .map_or_else(String::new, |(_, bytes)| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()))
     }
+}
+
+/// Whether a device has the matrices of `Tile::Matrices16`.
+#[allow(unsafe_code, reason = "all of Vulkan is")]
+fn has_matrices(entry: &ash::Entry, instance: &ash::Instance, device: vk::PhysicalDevice) -> Result<bool> {
+    // SAFETY: handles are alive; the function is asked for only where the device has its extension.
+    let extensions = unsafe { instance.enumerate_device_extension_properties(device) }?;
+    if !extensions.iter().any(|it| it.extension_name_as_c_str() == Ok(ash::khr::cooperative_matrix::NAME)) {
+        return Ok(false);
+    }
+    let matrices = ash::khr::cooperative_matrix::Instance::new(entry, instance);
+    let properties = unsafe { matrices.get_physical_device_cooperative_matrix_properties(device) }?;
+    let (half, single) = (vk::ComponentTypeKHR::FLOAT16, vk::ComponentTypeKHR::FLOAT32);
+    Ok(properties.iter().any(|it| {
+        [it.m_size, it.n_size, it.k_size] == [16; 3]
+            && [it.a_type, it.b_type] == [half; 2]
+            && [it.c_type, it.result_type] == [single; 2]
+            && it.scope == vk::ScopeKHR::SUBGROUP
+    }))
 }
 
 #[allow(unsafe_code, reason = "all of Vulkan is")]

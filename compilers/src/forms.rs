@@ -40,14 +40,16 @@ pub struct Binding {
     pub is_uniform: bool,
 }
 
-/// The forms of all kernels whose names contain `part`, with at most `most` sets of constants for each text.
+/// The forms of all kernels whose names contain `part`, with at most `most` sets of constants for each text; those of matrices only where the
+/// driver has them.
 ///
 /// # Errors
 /// If a kernel does not compile.
-pub fn all(part: &str, most: usize) -> Result<Vec<Form>> {
+pub fn all(part: &str, most: usize, has_matrices: bool) -> Result<Vec<Form>> {
+    let is_known = |tile: &Tile| !tile.is_of_matrices() || has_matrices && *tile == Tile::Matrices16;
     let mut forms = Vec::new();
     for kernel in kernels::all().filter(|kernel| kernel.name().contains(part)) {
-        for tile in kernel.tiles().iter().copied() {
+        for tile in kernel.tiles().iter().copied().filter(is_known) {
             for constants in sets(kernel, tile).into_iter().take(most) {
                 forms.push(form(kernel, tile, constants).with_context(|| format!("{kernel:?} for {tile:?}"))?);
             }

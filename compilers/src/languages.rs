@@ -40,7 +40,7 @@ pub struct Line<'a> {
     pub kind: Option<Kind>,
     /// Labels of the blocks that may run next.
     pub next: Vec<&'a str>,
-    /// Lanes that compute, if the instruction has fewer or more than the subgroup.
+    /// Lanes that compute, if the instruction has fewer or more than the subgroup; of an instruction of matrices its multiply-adds.
     pub lanes: Option<u32>,
 }
 
@@ -94,9 +94,19 @@ fn amd(line: &str) -> Line<'_> {
         return Line { label: Some(label), ..Line::default() };
     }
     let mut words = line.split_whitespace();
-    let kind = words.next().and_then(amd_kind);
+    let name = words.next().unwrap_or_default();
     let jumps = line.starts_with("s_cbranch") || line.starts_with("s_branch");
-    Line { kind, next: words.next().filter(|_| jumps).into_iter().collect(), ..Line::default() }
+    let next = words.next().filter(|_| jumps).into_iter().collect();
+    Line { kind: amd_kind(name), next, lanes: of_matrices(name), ..Line::default() }
+}
+
+/// Multiply-adds of an instruction of matrices, whose name has their three sizes: `v_wmma_f32_16x16x16_f16`, `hmma.m16n8k16.f32`.
+fn of_matrices(name: &str) -> Option<u32> {
+    let sizes_of = |part: &str| -> Vec<u32> {
+        part.split(|letter: char| !letter.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+    };
+    let sizes = name.split(['_', '.']).map(sizes_of).find(|sizes| sizes.len() == 3)?;
+    Some(sizes.iter().product())
 }
 
 /// The label that a line consists of, up to its colon: a stem and a number.
@@ -109,7 +119,9 @@ fn numbered<'a>(line: &'a str, stem: &str) -> Option<&'a str> {
 fn amd_kind(name: &str) -> Option<Kind> {
     let (family, rest) = name.split_once('_')?;
     Some(match family {
-        "v" if ["fma", "mac", "mad_f", "dot"].iter().any(|part| rest.contains(part)) => Kind::MultiplyAdd,
+        // A float that becomes one of 16 bits.
+        "v" if rest.starts_with("fma_mixlo") || rest.starts_with("fma_mixhi") => Kind::Vector,
+        "v" if ["fma", "mac", "mad_f", "dot", "wmma"].iter().any(|part| rest.contains(part)) => Kind::MultiplyAdd,
         "v" => Kind::Vector,
         "s" if ["wait", "nop", "barrier", "branch", "cbranch", "endpgm", "clause", "delay", "sleep", "inst"]
             .iter()
@@ -193,7 +205,8 @@ fn nvidia(line: &str) -> Line<'_> {
     let (result, operation) = instruction.split_once(" = ").unwrap_or(("", instruction));
     let mut words = operation.split_whitespace().skip_while(|word| word.starts_with('@'));
     let is_uniform = result.split_whitespace().any(|word| word.starts_with("ur") || word.starts_with("up"));
-    Line { kind: words.next().map(|name| nvidia_kind(name, is_uniform)), ..Line::default() }
+    let name = words.next();
+    Line { kind: name.map(|name| nvidia_kind(name, is_uniform)), lanes: name.and_then(of_matrices), ..Line::default() }
 }
 
 fn nvidia_kind(name: &str, is_uniform: bool) -> Kind {
@@ -218,6 +231,17 @@ mod tests {
 
     fn of_kind(kind: Kind) -> Line<'static> {
         Line { kind: Some(kind), ..Line::default() }
+    }
+
+    #[test]
+    fn matrices_are_multiplied_by_one_instruction() {
+        let of = |lanes| Line { lanes: Some(lanes), ..of_kind(Kind::MultiplyAdd) };
+        let amd = "v_wmma_f32_16x16x16_f16 v[28:31], v[64:71], v[44:51], v[28:31] ; cc40401c";
+        assert_eq!(Language::Amd.read(amd), of(16 * 16 * 16));
+        let nvidia = "r76..80  = hmma.m16n8k16.f32 r64..68 r68..70 r76..80    // delay=1 wt=000011 wr:0";
+        assert_eq!(Language::Nvidia.read(nvidia), of(16 * 8 * 16));
+        let rounded = "v_fma_mixlo_f16 v50, 1.0, v15, neg(0) op_sel_hi:[0,0,1]";
+        assert_eq!(Language::Amd.read(rounded), of_kind(Kind::Vector));
     }
 
     #[test]

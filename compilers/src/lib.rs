@@ -74,7 +74,7 @@ pub fn compile(chip: &Chip, wanted: &Wanted) -> Result<OnChip> {
     let language = chip.driver.language;
     let driver = Driver::open()?;
     let forms = if wanted.files.is_empty() {
-        forms::all(&wanted.kernels, wanted.constants)?
+        forms::all(&wanted.kernels, wanted.constants, driver.has_matrices)?
     } else {
         wanted.files.iter().map(|file| forms::of_file(file)).collect::<Result<Vec<_>>>()?.concat()
     };

@@ -42,7 +42,7 @@ fn texts() -> BTreeMap<String, Vec<(&'static Kernel, Tile)>> {
     let mut texts: BTreeMap<_, Vec<(&'static Kernel, Tile)>> = BTreeMap::new();
     for kernel in kernels::all() {
         // A page asks for no features: no browser ever sees the tiles that need one.
-        for tile in kernel.tiles().iter().copied().filter(|tile| *tile != Tile::Halves64) {
+        for tile in kernel.tiles().iter().copied().filter(|tile| !tile.is_of_halves()) {
             texts.entry(kernel.wgsl(tile)).or_default().push((kernel, tile));
             if kernel.may_run_in_parts() {
                 texts.entry(kernel.wgsl_for(tile, Extent::Part)).or_default().push((kernel, tile));

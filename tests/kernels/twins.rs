@@ -61,7 +61,7 @@ impl Job {
             return able;
         }
         let in_turn = able[self.idx % able.len()];
-        able.into_iter().filter(|tile| *tile == in_turn || *tile == Tile::Halves64).collect()
+        able.into_iter().filter(|tile| *tile == in_turn || tile.is_of_halves()).collect()
     }
 
     fn check(&self, device: &mut Direct, tile: Tile) -> Result<(), String> {

@@ -137,12 +137,25 @@ pub enum Tile {
     /// As [`Tile::Workgroup64`], with factors that stand in workgroup memory as 16-bit floats: for products that round
     /// them to such floats, on devices with the feature `shader-f16`.
     Halves64,
+    /// 64 × 64 results of 256 invocations, whose subgroups multiply cooperative matrices of 16 × 16 16-bit floats: on
+    /// tensor cores and their like. For the products of [`Tile::Halves64`], on devices that have such matrices.
+    Matrices16,
+    /// As [`Tile::Matrices16`], with matrices of 8 × 8.
+    Matrices8,
 }
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 6] =
-        [Self::Registers, Self::Workgroup32, Self::Workgroup64, Self::Workgroup128, Self::Eights64, Self::Halves64];
+    pub const ALL: [Self; 8] = [
+        Self::Registers,
+        Self::Workgroup32,
+        Self::Workgroup64,
+        Self::Workgroup128,
+        Self::Eights64,
+        Self::Halves64,
+        Self::Matrices16,
+        Self::Matrices8,
+    ];
 
     /// The one for graphics cards before tuning: it [fits](Self::fits) all vendors.
     pub const OF_CARDS: Self = Self::Workgroup64;
@@ -150,7 +163,17 @@ impl Tile {
     /// Whether the compilers of a vendor, by its PCI id, keep its sums in registers (`compilers/tests/vendors.rs`). On Intel an invocation
     /// has room for 4 × 4 results, and not for 8 × 8.
     pub fn fits(self, vendor: u32) -> bool {
-        vendor != INTEL || !matches!(self, Self::Registers | Self::Workgroup128 | Self::Eights64)
+        vendor != INTEL || matches!(self, Self::Workgroup32 | Self::Workgroup64 | Self::Halves64)
+    }
+
+    /// Whether it multiplies 16-bit floats, and so serves products alone that round their factors to such floats.
+    pub fn is_of_halves(self) -> bool {
+        matches!(self, Self::Halves64) || self.is_of_matrices()
+    }
+
+    /// Whether it multiplies cooperative matrices.
+    pub fn is_of_matrices(self) -> bool {
+        matches!(self, Self::Matrices16 | Self::Matrices8)
     }
 
     /// The one to use for a grid on an adapter where this one is best. What is no product has one text.
@@ -161,7 +184,7 @@ impl Tile {
 
     /// Whether it can compute a grid for a kernel with these constants.
     pub fn is_able(self, grid: Grid, constants: &[(&'static str, f64)]) -> bool {
-        self.chosen_for(grid) == self && (self != Self::Halves64 || product::is_of_halves(constants))
+        self.chosen_for(grid) == self && (!self.is_of_halves() || product::is_of_halves(constants))
     }
 
     /// The `override` constant that fits the text to a grid, if it has one: few columns need another cut than
@@ -177,6 +200,7 @@ impl Tile {
             Self::Registers => Some(("PRODUCT_ACROSS", columns.div_ceil(8).min(8).next_power_of_two())),
             Self::Workgroup32 | Self::Eights64 => Some(("PRODUCT_ACROSS", 8)),
             Self::Workgroup64 | Self::Workgroup128 | Self::Halves64 => Some(("PRODUCT_ACROSS", 16)),
+            Self::Matrices16 | Self::Matrices8 => None,
         }
     }
 
@@ -186,7 +210,7 @@ impl Tile {
         match self {
             Self::Registers => [64 / constant * 8, constant * 8],
             Self::Workgroup32 => [32, 32],
-            Self::Workgroup64 | Self::Eights64 | Self::Halves64 => [64, 64],
+            Self::Workgroup64 | Self::Eights64 | Self::Halves64 | Self::Matrices16 | Self::Matrices8 => [64, 64],
             Self::Workgroup128 => [128, 128],
         }
     }
@@ -227,6 +251,7 @@ impl Library {
                 wgsl!("lib/product_workgroup")
             }
             (Self::Product, Tile::Workgroup128 | Tile::Eights64) => wgsl!("lib/product_eights"),
+            (Self::Product, Tile::Matrices16 | Tile::Matrices8) => wgsl!("lib/product_matrices"),
             (Self::Attention, _) => wgsl!("lib/attention"),
             (Self::Gates, _) => wgsl!("lib/gates"),
             (Self::Depthwise, _) => wgsl!("lib/depthwise"),
@@ -236,13 +261,17 @@ impl Library {
     /// All its texts for a tile.
     #[doc(hidden)]
     pub fn sources(self, tile: Tile) -> impl Iterator<Item = &'static str> {
-        let common = (self == Self::Product).then(|| wgsl!("lib/product_factors"));
-        let kept = match (self, tile) {
+        let factors = (self == Self::Product).then(|| {
+            if tile.is_of_halves() { wgsl!("lib/product_factors_halves") } else { wgsl!("lib/product_factors") }
+        });
+        let types = match (self, tile) {
             (Self::Product, Tile::Workgroup32 | Tile::Workgroup64) => Some(wgsl!("lib/product_kept_singles")),
             (Self::Product, Tile::Halves64) => Some(wgsl!("lib/product_kept_halves")),
+            (Self::Product, Tile::Matrices16) => Some(wgsl!("lib/product_matrices_16")),
+            (Self::Product, Tile::Matrices8) => Some(wgsl!("lib/product_matrices_8")),
             _ => None,
         };
-        std::iter::once(self.source(tile)).chain(common).chain(kept)
+        std::iter::once(self.source(tile)).chain(factors).chain(types)
     }
 }
 
@@ -359,10 +388,14 @@ impl Kernel {
     /// The whole WGSL text for a tile and a part of the grid.
     #[doc(hidden)]
     pub fn wgsl_for(&self, tile: Tile, extent: Extent) -> String {
-        let enabled = (tile == Tile::Halves64).then_some("enable f16;");
+        let of_halves = tile.is_of_halves().then_some("enable f16;");
+        // naga can't tell that the loops around matrices are the same for all invocations, and would refuse them.
+        let of_matrices =
+            tile.is_of_matrices().then_some("enable wgpu_cooperative_matrix;\ndiagnostic(off, derivative_uniformity);");
+        let enabled = of_halves.into_iter().chain(of_matrices).filter(|_| self.is_tiled());
         let libraries = self.uses.iter().flat_map(|library| library.sources(tile));
         let counting = self.may_run_in_parts().then(|| extent.source());
-        enabled.into_iter().chain([self.source]).chain(libraries).chain(counting).collect::<Vec<_>>().join("\n")
+        enabled.chain([self.source]).chain(libraries).chain(counting).collect::<Vec<_>>().join("\n")
     }
 
     /// Whether several dispatches can compute its grid, one part after the other.

@@ -13,6 +13,7 @@ use super::super::memory::padded;
 use super::super::{Fault, Info, Kind, list};
 use super::checks::Checks;
 use super::enumerate;
+use super::matrices;
 use super::patience::Patience;
 use super::profile::Profile;
 use crate::kernels::Tile;
@@ -100,6 +101,8 @@ pub(super) struct Gpu {
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
     has_halves: bool,
+    /// The tile whose cooperative matrices it multiplies.
+    matrices: Option<Tile>,
     /// PCI vendor id, 0 if unknown.
     pub(super) vendor: u32,
     /// Turns of loops that its driver grants a shader.
@@ -120,8 +123,8 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except 16-bit floats, which a tile uses,
-    /// and pipelines that can be kept. It leaves out a submission of that number, and writes
+    /// Opens a device of a listed adapter, with all of the adapter's limits and no feature, except 16-bit floats and cooperative
+    /// matrices, which tiles use, and pipelines that can be kept. It leaves out a submission of that number, and writes
     /// the times of its kernels to a folder.
     pub(super) async fn open(
         info: &Info,
@@ -151,8 +154,9 @@ impl Gpu {
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
-        let opened = adapter.request_device(&descriptor).await;
-        let (device, queue) = opened.map_err(|error| Fault::Lost(format!("the adapter gives no device: {error}")))?;
+        let opened = matrices::request_device(&adapter, &descriptor).await;
+        let ((device, queue), matrices) =
+            opened.map_err(|error| Fault::Lost(format!("the adapter gives no device: {error}")))?;
         DEVICES.fetch_add(1, Ordering::Relaxed);
         let profile = profile.and_then(|folder| Profile::new(info, &device, &queue, folder));
         let reports = collect_reports(&device);
@@ -166,6 +170,7 @@ impl Gpu {
             limits,
             tile,
             has_halves,
+            matrices,
             vendor: info.vendor,
             most_turns: if info.name.contains("llvmpipe") { MOST_TURNS_OF_LLVMPIPE } else { u64::MAX },
             patience,
@@ -183,7 +188,11 @@ impl Gpu {
 
     /// Whether the device can compile a tile's text.
     pub(super) fn is_able(&self, tile: Tile) -> bool {
-        tile != Tile::Halves64 || self.has_halves
+        match tile {
+            Tile::Halves64 => self.has_halves,
+            Tile::Matrices16 | Tile::Matrices8 => self.matrices == Some(tile),
+            _ => true,
+        }
     }
 
     /// Time now, by the runtime's clock.

@@ -4,7 +4,7 @@
 //! block behind running work. The thread ends when the other end of its requests or events is gone, or
 //! when the device is lost.
 
-// Files: `device.rs`: the device and its thread; `options.rs`, `checks.rs`: its choices; `program.rs`, `prepared.rs`, `grid.rs`: a loaded
+// Files: `device.rs`: the device and its thread; `matrices.rs`: its cooperative matrices; `options.rs`, `checks.rs`: its choices; `program.rs`, `prepared.rs`, `grid.rs`: a loaded
 // plan; `pipelines.rs`, `bindings.rs`: compiled shaders; `verdicts/`: whether they compute right; `profile.rs`: the time of each;
 // `patience.rs`, `parts.rs`: long dispatches in parts; `staging.rs`: rings for transfers; `direct.rs`: one kernel at a time, for tests and
 // measurements; `run.rs`, `run/`: runs, several in flight; `enumerate/`: the adapters of a system or a browser; `tuning/`: the tile of
@@ -17,6 +17,7 @@ mod device;
 mod direct;
 mod enumerate;
 mod grid;
+mod matrices;
 mod options;
 mod parts;
 mod patience;
