@@ -79,6 +79,10 @@ pub struct FinetuneArgs {
     /// Compute values within the model again for backward, in place of keeping them: less memory, more time, the same adapter.
     #[arg(long, conflicts_with = "resume")]
     recompute: bool,
+    /// Round both factors of products to 16-bit floats in training, and add in 32 bits, on a card's matrix units if it has such: faster there.
+    /// `fp16` of transformers does more in 16 bits.
+    #[arg(long, conflicts_with = "resume")]
+    mixed_float16: bool,
     /// Place the model's layers on the adapters by measurement, so that none needs room for all, in place of a copy on each.
     #[arg(long, conflicts_with = "resume")]
     stages: bool,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from . import _native
 from ._rig import Rig, Split
@@ -102,6 +102,7 @@ class LanguageModel:
         split: Split = "learned",
         memory: str | None = None,
         micro_batches: int = 1,
+        precision: Literal["float32", "mixed_float16"] = "float32",
         recompute: bool = False,
         join_texts: bool = False,
         on_epoch: Callable[[int, dict[str, float]], bool | None] | None = None,
@@ -125,6 +126,7 @@ class LanguageModel:
             split: See `make_parallel`.
             memory: See `make_parallel`.
             micro_batches: See `make_parallel`.
+            precision: See `make_parallel`. `fp16` of transformers does more in 16 bits.
             recompute: Whether values within the model are computed again for backward, in place of waiting for it: less memory, more
                 time, and the same adapter. What transformers calls `gradient_checkpointing`.
             join_texts: Whether several short texts share a row, in which each sees itself alone: less padding. A row then counts as one
@@ -147,6 +149,7 @@ class LanguageModel:
             "length": length,
             "validation": validation,
             "seed": seed,
+            "precision": precision,
             "recompute": recompute,
             "join_texts": join_texts,
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use manyhands::callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Mode, Monitor};
 use manyhands::layers::Lora;
 use manyhands::logs::StepLog;
-use manyhands::{Error, Fit, Result};
+use manyhands::{Error, Fit, Precision, Result};
 use manyhands_text::adapter::{Adapter, write_adapter, write_merged};
 use manyhands_text::examples::RowRules;
 use manyhands_text::generate::{self, Cached, Generation, Sampling};
@@ -44,6 +44,7 @@ struct FitSettings {
     length: usize,
     validation: f64,
     seed: u64,
+    precision: Precision,
     recompute: bool,
     join_texts: bool,
 }
@@ -250,6 +251,7 @@ impl LanguageModel {
             length,
             validation,
             seed,
+            precision,
             recompute,
             join_texts,
         } = *settings;
@@ -270,7 +272,9 @@ impl LanguageModel {
             }
         };
         let rows = examples.train.ids.len() / examples.length;
-        let compile = compile(learning_rate, Steps::of(rows, batch_size, n_epochs), seed).recompute(recompute);
+        let compile = compile(learning_rate, Steps::of(rows, batch_size, n_epochs), seed)
+            .precision(precision)
+            .recompute(recompute);
         let mut trainer = rig.trainer(model, compile)?.1;
         let mut fit = Fit::new(n_epochs as u64).batch_size(batch_size).stop(epochs.stop.clone());
         // It never stops, and keeps the best epoch.

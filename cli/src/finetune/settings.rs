@@ -58,6 +58,7 @@ pub(super) fn of_parts(args: &FinetuneArgs, model: &Path, parts: &Parts) -> Resu
     let packed = args.packed.and_then(|packed| packed.to_possible_value());
     let packed = packed.map(|packed| format!("packed = \"{}\"\n", packed.get_name())).unwrap_or_default();
     let recompute = if args.recompute { "recompute = true\n" } else { "" };
+    let precision = if args.mixed_float16 { "precision = \"mixed_float16\"\n" } else { "" };
     let stages = if args.stages { "placement = \"auto\"\n" } else { "" };
     Ok(format!(
         "{data}\n[model.language]\npath = {}\nlength = {length}\n{output}lora_rank = {}\nlora_alpha = {:?}\nlora_dropout = {:?}\n\
@@ -65,7 +66,7 @@ pub(super) fn of_parts(args: &FinetuneArgs, model: &Path, parts: &Parts) -> Resu
          # As PyTorch's AdamW.\n[optimizer]\ntype = \"AdamW\"\nlearning_rate = {learning_rate:?}\nweight_decay = 0.0\nepsilon = 1e-8\n\
          outer_epsilon = true\n\n[schedule]\ntype = \"CosineDecay\"\ndecay_steps = {decay}\nwarmup_steps = {warmup}\n\n\
          [training]\nepochs = {epochs}\nbatch_size = {batch_size}\nseed = {}\nclip_norm = 1.0\nvalidation = {validation}\n\
-         metrics = [\"{metric}\"]\n{recompute}{stages}",
+         metrics = [\"{metric}\"]\n{precision}{recompute}{stages}",
         quoted_path(model)?,
         args.rank,
         args.alpha,
