@@ -41,6 +41,10 @@ pub const ALIGN: u64 = 64;
 /// Largest binding that WebGPU promises: `max_storage_buffer_binding_size`, in elements of f32.
 pub const MAX_BINDING: u64 = (128 << 20) / 4;
 
+/// Largest tensor, in elements of f32: the 2 GiB that wgpu binds at most, less an alignment. One above [`MAX_BINDING`] needs adapters that bind
+/// more than WebGPU promises.
+pub const MAX_TENSOR: u64 = (2 << 30) / 4 - ALIGN;
+
 /// Purpose of a buffer. Buffers of all roles but [`Role::Activation`] and [`Role::Unpacked`] outlive a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {

@@ -442,10 +442,21 @@ fn a_layout_is_aligned_and_segments_fit_a_binding() {
 }
 
 #[test]
-fn a_tensor_larger_than_a_binding_is_refused() {
-    let error = Sequential::new([8192]).add(Dense::new(4097)).build(0).unwrap_err();
-    let needed = "parameter `dense/kernel` needs at most 33554432 elements (128 MiB, the largest binding WebGPU promises), \
-                  but has 33562624 (134,250,496 bytes)\n  help: make the layer narrower, or split it into two layers and \
+fn a_tensor_above_webgpu_s_binding_has_a_segment_of_its_own() {
+    let mut layout = Layout::default();
+    for (name, len) in [("a", 64), ("b", 3 * MAX_BINDING + 1), ("c", 64), ("d", 1)] {
+        layout.add_parameter(name.into(), vec![usize::try_from(len).unwrap()]).unwrap();
+    }
+    let places: Vec<(u32, u64)> = layout.parameters.iter().map(|placed| (placed.segment, placed.offset)).collect();
+    assert_eq!(places, [(0, 0), (1, 0), (2, 0), (2, 64)]);
+    assert_eq!(layout.segments, [64, 3 * MAX_BINDING + 64, 128]);
+}
+
+#[test]
+fn a_tensor_larger_than_any_binding_is_refused() {
+    let error = Sequential::new([131_072]).add(Dense::new(4097)).build(0).unwrap_err();
+    let needed = "parameter `dense/kernel` needs at most 536870848 elements (2 GiB, the largest binding of wgpu), \
+                  but has 537001984 (2,148,007,936 bytes)\n  help: make the layer narrower, or split it into two layers and \
                   concatenate their outputs";
     assert_eq!(error.to_string(), needed);
 }

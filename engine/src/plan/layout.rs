@@ -8,7 +8,7 @@ use crate::shape::elements;
 use crate::shown::thousands;
 use crate::size::F32_BYTES;
 
-use super::{ALIGN, Length, MAX_BINDING};
+use super::{ALIGN, Length, MAX_BINDING, MAX_TENSOR};
 
 /// One tensor in a flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl PlacedTensor {
     }
 
     /// The range of its floats or words in its segment.
-    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^25 elements")]
+    #[allow(clippy::cast_possible_truncation, reason = "a segment is smaller than 2^29 elements")]
     pub fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize;
         start..start + self.stored_len()
@@ -58,8 +58,8 @@ impl PlacedTensor {
 ///
 /// Trainable parameters stand in the order in which the layers are first used, so that in backward's order the
 /// gradients become ready from the end. Those of frozen layers stand behind them, in segments of their own: so gradients,
-/// what travels of them, and the optimizer's state are those of the first segments. Segments each fit one binding; no
-/// tensor crosses a segment.
+/// what travels of them, and the optimizer's state are those of the first segments. Segments each fit the binding that WebGPU promises, but
+/// for a tensor that is larger and has its own; no tensor crosses a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Parameters: trainable ones, then those of frozen layers.
@@ -191,7 +191,7 @@ impl Layout {
 /// Elements of a tensor that one binding holds.
 fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
     let len = elements(shape) as u64;
-    if len <= MAX_BINDING {
+    if len <= MAX_TENSOR {
         return Ok(len);
     }
     let got = match len.checked_mul(F32_BYTES) {
@@ -200,7 +200,7 @@ fn binding_len(kind: &str, name: &str, shape: &[usize]) -> Result<u64> {
     };
     Err(Error::model(
         format!("{kind} `{name}`"),
-        format!("needs at most {MAX_BINDING} elements (128 MiB, the largest binding WebGPU promises), but {got}"),
+        format!("needs at most {MAX_TENSOR} elements (2 GiB, the largest binding of wgpu), but {got}"),
         "make the layer narrower, or split it into two layers and concatenate their outputs",
     ))
 }
