@@ -1,7 +1,7 @@
 //! Does every kernel give what its twin gives, on every adapter present, and touch nothing else?
 //!
-//! Each case runs unchecked with every tile where the kernel has tiles; one in four runs checked, with two of them. Filler stands behind
-//! each buffer: a value read there spoils the result, a value written there is found. A missing adapter of
+//! Each case runs unchecked, where the kernel has tiles with two: the one from registers, and another in turn (with all in the full tier);
+//! one in four runs checked. Filler stands behind each buffer: a value read there spoils the result, a value written there is found. A missing adapter of
 //! `MANYHANDS_EXPECT_ADAPTERS` (name parts, with commas) is a failure. `MANYHANDS_KERNEL=reduce` tests only kernels with
 //! that in their name.
 
@@ -34,6 +34,13 @@ const CHECKED_EVERY: usize = 4;
 /// Workgroups from which a grid is folded: few, since barriers of many workgroups take long on the CPU.
 pub const FOLD_AT: u32 = 1_000;
 
+/// The tiles with which a case runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Tiles {
+    All,
+    InTurn,
+}
+
 struct Job {
     idx: usize,
     kernel: &'static Kernel,
@@ -42,10 +49,9 @@ struct Job {
 }
 
 impl Job {
-    /// Two are enough where wgpu adds its checks, as only who asks for them gets them, and there for one case in four. One, in turn, is
-    /// enough for each activation of the result and where factors are rounded, beside the tile that is for these alone: drivers are
-    /// slow to compile them.
-    fn tiles(&self, checks: Checks) -> Vec<Tile> {
+    /// Two where wgpu adds its checks, as only who asks for them gets them, and there for one case in four. One, in turn, for each
+    /// activation of the result and where factors are rounded, beside the tiles that are for these alone: drivers are slow to compile them.
+    fn tiles(&self, checks: Checks, tiles: Tiles) -> Vec<Tile> {
         if checks == Checks::Checked && !self.idx.is_multiple_of(CHECKED_EVERY) {
             return Vec::new();
         }
@@ -56,12 +62,14 @@ impl Job {
         let able =
             self.kernel.tiles().iter().copied().filter(|tile| tile.is_able(self.case.grid, &self.case.constants));
         let able: Vec<Tile> = able.filter(is_wanted).collect();
-        let is_activated = self.case.constants.iter().any(|(name, code)| *name == "ACTIVATION" && *code != 0.0);
-        if able.is_empty() || !(is_activated || is_of_halves(&self.case.constants)) {
+        if able.is_empty() || tiles == Tiles::All {
             return able;
         }
         let in_turn = able[self.idx % able.len()];
-        able.into_iter().filter(|tile| *tile == in_turn || tile.is_of_halves()).collect()
+        let is_activated = self.case.constants.iter().any(|(name, code)| *name == "ACTIVATION" && *code != 0.0);
+        let is_alone = is_activated || is_of_halves(&self.case.constants);
+        let is_chosen = |tile: &Tile| *tile == in_turn || tile.is_of_halves() || *tile == Tile::Registers && !is_alone;
+        able.into_iter().filter(is_chosen).collect()
     }
 
     fn check(&self, device: &mut Direct, tile: Tile) -> Result<(), String> {
@@ -95,12 +103,12 @@ fn guarded(buffers: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
 }
 
 /// What one adapter did: cases run, and what was wrong with them.
-fn check_adapter(info: &Info, jobs: &[Job]) -> (usize, Vec<String>) {
+fn check_adapter(info: &Info, jobs: &[Job], tiles: Tiles) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     for checks in [Checks::Checked, Checks::Unchecked] {
         let mut device = pollster::block_on(Direct::open(info, checks, Arc::new(Native))).unwrap().fold_at(FOLD_AT);
         for job in jobs {
-            let mut tiles = job.tiles(checks);
+            let mut tiles = job.tiles(checks, tiles);
             tiles.retain(|tile| device.is_able(*tile));
             for tile in tiles {
                 count += 1;
@@ -128,13 +136,23 @@ fn jobs() -> Vec<Job> {
 
 #[test]
 fn every_kernel_agrees_with_its_twin_on_every_adapter() {
+    check(Tiles::InTurn);
+}
+
+#[test]
+#[ignore = "slow: four minutes"]
+fn every_kernel_agrees_with_its_twin_with_every_tile() {
+    check(Tiles::All);
+}
+
+fn check(tiles: Tiles) {
     let (adapters, jobs) = (needed::gpus(), &jobs());
     let mut wrong = Vec::new();
     std::thread::scope(|scope| {
         // Module creation recurses deeply in some drivers.
         let start = |info| {
             let thread = std::thread::Builder::new().stack_size(8 << 20);
-            thread.spawn_scoped(scope, move || check_adapter(info, jobs)).unwrap()
+            thread.spawn_scoped(scope, move || check_adapter(info, jobs, tiles)).unwrap()
         };
         let threads: Vec<_> = adapters.iter().map(|info| (info, start(info))).collect();
         for (info, thread) in threads {
