@@ -14,6 +14,7 @@ use manyhands_engine::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use manyhands_engine::kernels::cases::compare;
 use manyhands_engine::kernels::cases::{Case, InputFill};
+use manyhands_engine::kernels::product::{HALF_FACTORS, is_of_halves};
 use manyhands_engine::kernels::{
     Call, Kernel, Tile, adam, attention, batch_norm, conv2d, dense, lanes, reduce,
     softmax_cross_entropy as cross_entropy,
@@ -56,8 +57,8 @@ pub struct Timed {
     pub gflop_per_s: Option<f64>,
     /// Bytes read and written in 10⁹ a second, of any other.
     pub gb_s: Option<f64>,
-    /// Fraction of the adapter's peak. Above 1 if caches hold the data, or if the kernel updates in place: a copy
-    /// also fetches what it overwrites.
+    /// Fraction of the adapter's peak, which is that of 32-bit floats. Above 1 if caches hold the data, if matrix units compute, or if
+    /// the kernel updates in place: a copy also fetches what it overwrites.
     pub of_peak: f64,
 }
 
@@ -123,7 +124,9 @@ async fn measure_adapter(
     let timed: Vec<(WorkAmount, f64)> =
         all.iter().zip(times).map(|(probe, times)| (probe.cost, median(times))).collect();
     let (of_peaks, of_wanted) = timed.split_at(of_peaks.len());
-    let products = of_wanted.iter().filter(|(cost, _)| matches!(cost, WorkAmount::Flops(_)));
+    // Matrix units multiply 16-bit factors faster than the peak of 32-bit floats.
+    let singles = wanted.iter().zip(of_wanted).filter(|(probe, _)| !is_of_halves(&probe.case.constants));
+    let products = singles.map(|(_, timed)| timed).filter(|(cost, _)| matches!(cost, WorkAmount::Flops(_)));
     let fastest = products.map(|(cost, ms)| cost.rate(*ms)).fold(0.0, f64::max);
     let peaks = peaks(info, &host, of_peaks, fastest);
     let kernels = wanted.iter().zip(of_wanted).map(|(probe, (_, ms))| Timed::new(info, probe, *ms, &peaks)).collect();
@@ -368,9 +371,13 @@ const LARGE: u32 = 4096;
 /// Kernels with their sizes, and the bytes that each reads and writes.
 fn kernels(info: &Info) -> Vec<(&'static Kernel, Case, f64)> {
     let sizes = [[1024; 3], [256, 1024, 784], [LARGE; 3]];
-    let n_sizes = if matches!(info.kind, Kind::Cpu | Kind::Software) { 2 } else { 3 };
+    let is_card = !matches!(info.kind, Kind::Cpu | Kind::Software);
+    let n_sizes = if is_card { 3 } else { 2 };
     let mut kernels: Vec<(&'static Kernel, Case, f64)> =
         sizes[..n_sizes].iter().map(|sizes| (&dense::FORWARD, product(*sizes), 0.0)).collect();
+    // With factors of 16 bits, which a card's matrix units multiply.
+    let halves = |side: u32| product([side; 3]).constant(HALF_FACTORS, 1.0).labelled("16-bit factors");
+    kernels.extend([1024, LARGE].iter().filter(|_| is_card).map(|side| (&dense::FORWARD, halves(*side), 0.0)));
     kernels.extend(dense_gradients(1024));
     // The second convolution of the CNN, and one of the first stage of ResNet-18.
     kernels.extend(convolutions(convolution(64, [26, 32], [24, 64], 0)));
