@@ -70,8 +70,8 @@ pub const PAGE_MARK: &str = "<meta name=\"generator\" content=\"manyhands ";
 /// Mark in our pictures.
 pub const PICTURE_MARK: &str = "<!-- manyhands bench scaling -->";
 
-/// Start of our ONNX files: the version of the format, and the program.
-const ONNX: &[u8] = b"\x08\x08\x12\x09manyhands";
+/// Start of our ONNX files: the version of the format, which depends on the operators, and behind its number the program.
+const ONNX: [&[u8]; 2] = [b"\x08", b"\x12\x09manyhands"];
 
 impl FileKind {
     /// Name of the kind in messages.
@@ -116,7 +116,7 @@ impl FileKind {
                     && text.lines().nth(1).is_some_and(|line| line.contains(r#"{"name":"manyhands"}"#))
             }
             Self::Predictions => is_header_of_predictions(text.lines().next().unwrap_or_default()),
-            Self::Onnx => begin.starts_with(ONNX),
+            Self::Onnx => begin.starts_with(ONNX[0]) && begin.get(2..).is_some_and(|rest| rest.starts_with(ONNX[1])),
             Self::Report => text.starts_with("{\n  \"bench\": \"") && text.contains("\n  \"version\": \""),
             Self::Picture => text.contains(PICTURE_MARK),
             Self::RunSettings => text.starts_with(RUN_SETTINGS_MARK),
@@ -169,7 +169,7 @@ mod tests {
     fn a_kind_is_known_by_its_first_bytes() {
         let model = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"manyhands.model":"{}"}}"#].concat();
         let foreign = [&8_u64.to_le_bytes()[..], br#"{"__metadata__":{"format":"pt"}}"#].concat();
-        let own: [(FileKind, &[u8]); 15] = [
+        let own: [(FileKind, &[u8]); 16] = [
             (FileKind::Model, &model),
             (FileKind::Gguf, b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0manyhands.version"),
             (FileKind::CsvLog, b"epoch,step,learning_rate,seconds,loss\n1,2,3,4,5\n"),
@@ -180,6 +180,7 @@ mod tests {
             ),
             (FileKind::Predictions, b"row,file,class,probability_a\n0,x.png,a,1\n"),
             (FileKind::Onnx, b"\x08\x08\x12\x09manyhands\x1a\x050.1.0"),
+            (FileKind::Onnx, b"\x08\x09\x12\x09manyhands\x1a\x050.1.0"),
             (FileKind::Report, b"{\n  \"bench\": \"steps\",\n  \"version\": \"0.1.0\""),
             (FileKind::Picture, b"<svg width=\"720\"><!-- manyhands bench scaling -->"),
             (FileKind::RunSettings, b"# The settings of a run of manyhands 0.1.0\n[data]\n"),
