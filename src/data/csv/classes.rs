@@ -41,10 +41,14 @@ impl ClassLabels {
     }
 }
 
-/// The number that a class's name represents, if any, with either decimal sign.
+/// From here on different whole numbers may be the same float.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The number that a class's name represents, if any, with either decimal sign. Account numbers of more digits than a float has, and codes such
+/// as `1E5`, are names alone.
 pub(crate) fn number(name: &str) -> Option<f64> {
     let number = name.parse().ok().or_else(|| plain(name, ',')?.parse().ok());
-    number.filter(|number: &f64| number.is_finite())
+    number.filter(|number: &f64| number.abs() < EXACT && !name.contains(['e', 'E']))
 }
 
 /// The numbers that classes represent, where all are numbers.
@@ -83,4 +87,18 @@ pub(super) fn relabel(labels: &[usize], classes: &BTreeMap<String, usize>, names
         }
     }
     labels.iter().map(|&met| sorted_label[met]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_floats_confuse_are_classes_of_their_own() {
+        let of = |names: &[&str]| sorted(&names.iter().map(|name| ((*name).to_owned(), 0)).collect());
+        assert_eq!(of(&["2", "10", "2.0"]), ["2", "10"]);
+        assert_eq!(of(&["1234567890123456781", "1234567890123456782"]).len(), 2);
+        assert_eq!(of(&["1E5", "10E4"]), ["10E4", "1E5"]);
+        assert_eq!(equal_number("1234567890123456782", &["1234567890123456781".into()]), None);
+    }
 }
