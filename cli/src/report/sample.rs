@@ -194,12 +194,13 @@ struct ByteScale {
 }
 
 impl ByteScale {
-    /// Values from 0 to 1 or from 0 to 255 are colours; others are spread over them.
+    /// Values from 0 to 1 or from 0 to 255 are colours; others are spread over them. Changed pictures may be a little brighter than 1; of
+    /// 255, that would be black.
     fn of(values: &[f32]) -> Self {
         let (least, most) =
             values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(a, b), value| (a.min(*value), b.max(*value)));
         match (least, most) {
-            _ if least >= 0.0 && most <= 1.0 => Self { least: 0.0, factor: 255.0 },
+            _ if least >= 0.0 && most <= 4.0 => Self { least: 0.0, factor: 255.0 },
             _ if least >= 0.0 && most <= 255.0 => Self { least: 0.0, factor: 1.0 },
             _ => Self { least, factor: 255.0 / (most - least).max(f32::MIN_POSITIVE) },
         }
