@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use manyhands_engine::files;
+
 use super::{BatchMut, Dataset, source};
 use crate::schema::{Field, Format, Schema, Text};
 use crate::vocabulary::Vocabulary;
@@ -143,20 +145,20 @@ impl Texts {
     ///
     /// # Errors
     ///
-    /// When a file can't be read or is not UTF-8, or the folder has none.
+    /// When a file can't be read or is in another encoding than UTF-8 and marked UTF-16, or the folder has none.
     pub fn read(path: &Path) -> Result<Vec<String>> {
-        let mut files = vec![path.to_path_buf()];
+        let mut texts = vec![path.to_path_buf()];
         let is_folder = path.is_dir();
         if is_folder {
             let entries = std::fs::read_dir(path).map_err(|source| Error::reading(path, source))?;
-            files = entries
+            texts = entries
                 .map(|entry| entry.map(|entry| entry.path()))
                 .collect::<Result<Vec<PathBuf>, _>>()
                 .map_err(|source| Error::reading(path, source))?;
-            files.retain(|file| file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("txt")));
-            files.sort();
+            texts.retain(|file| file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("txt")));
+            texts.sort();
         }
-        if files.is_empty() {
+        if texts.is_empty() {
             return Err(Error::data(
                 format!("the folder `{}`", shown(path)),
                 "needs text files, but has no `.txt`",
@@ -164,14 +166,9 @@ impl Texts {
             ));
         }
         let read = |file: &PathBuf| {
-            let bytes = if is_folder { source::read_file(file) } else { source::read(file) }?;
-            String::from_utf8(bytes).map_err(|error| {
-                let problem =
-                    format!("needs UTF-8 text, but has other bytes at byte {}", error.utf8_error().valid_up_to());
-                Error::data(format!("`{}`", shown(file)), problem, "convert it: `iconv -f latin1 -t utf-8`")
-            })
+            files::text_of(file, if is_folder { source::read_file(file) } else { source::read(file) }?)
         };
-        files.iter().map(read).collect()
+        texts.iter().map(read).collect()
     }
 
     /// The vocabulary.

@@ -2,12 +2,12 @@
 //! for ever, and no memory is taken before the size is known.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use super::utf16::from_utf16;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::shown::{bytes as amount, shown};
 
 /// Most bytes of a text: settings, rigs, results, records. Ours have up to a few MB.
@@ -61,12 +61,29 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
 /// A whole text of up to 64 MiB, in UTF-8, or in UTF-16 that says so by its mark.
 ///
 /// # Errors
-/// As [`read`], or if it is neither.
+/// As [`read`] and [`text_of`].
 pub fn read_text(path: &Path) -> Result<String> {
-    let invalid = |error: String| Error::reading(path, io::Error::new(io::ErrorKind::InvalidData, error));
-    let bytes = read(path, MOST_TEXT_BYTES)?;
-    let bytes = from_utf16(bytes).ok_or_else(|| invalid("it starts as UTF-16, but has bytes that are none".into()))?;
-    String::from_utf8(bytes).map_err(|error| invalid(error.to_string()))
+    text_of(path, read(path, MOST_TEXT_BYTES)?)
+}
+
+/// The text of a file's bytes: UTF-8, or UTF-16 that says so by its mark.
+///
+/// # Errors
+/// If it is in another encoding.
+pub fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    let refuse = |problem: &str, help: &str| Error::new(ErrorKind::File, format!("`{}`", shown(path)), problem, help);
+    let bytes = from_utf16(bytes)
+        .ok_or_else(|| refuse("starts as UTF-16, but has bytes that are none", "save it again, as UTF-8"))?;
+    if bytes.iter().take(4).any(|byte| *byte == 0) {
+        let problem = "needs UTF-8 text, but starts with zero bytes, as UTF-16 without its mark does";
+        return Err(refuse(problem, "save it as UTF-8, or convert it: `iconv -f utf-16le -t utf-8`"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
+        let problem = format!("needs UTF-8 text, but has other bytes at byte {at}, in line {line}");
+        refuse(&problem, "save it as UTF-8, or convert it: `iconv -f latin1 -t utf-8` if it is Latin-1")
+    })
 }
 
 /// Calls a function with each line of a file, its end included.
@@ -117,6 +134,22 @@ mod tests {
         assert_eq!(lines, ["one\r\n", "two\n", "\n", "last"]);
         assert_eq!(read_text(&path).unwrap(), "one\r\ntwo\n\nlast");
         assert!(read(&path, 3).unwrap_err().to_string().contains("needs to have at most 3 bytes"));
+    }
+
+    #[test]
+    fn encodings_are_read_or_named() {
+        let wide = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        let text = |bytes: Vec<u8>| text_of(Path::new("a.txt"), bytes).map_err(|error| error.to_string());
+        assert_eq!(text("caf\u{e9}".into()).unwrap(), "caf\u{e9}");
+        assert_eq!(text(wide("\u{feff}caf\u{e9}")).unwrap(), "caf\u{e9}");
+        for (bytes, problem) in [
+            (b"one\ncaf\xe9".to_vec(), "`a.txt` needs UTF-8 text, but has other bytes at byte 7, in line 2\n"),
+            (wide("one"), "needs UTF-8 text, but starts with zero bytes, as UTF-16 without its mark does"),
+            (vec![0xff, 0xfe, b'o'], "starts as UTF-16, but has bytes that are none"),
+        ] {
+            let error = text(bytes).unwrap_err();
+            assert!(error.contains(problem) && error.contains("UTF-8"), "{error}");
+        }
     }
 
     #[cfg(target_os = "linux")]

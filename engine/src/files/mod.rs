@@ -21,7 +21,7 @@ mod utf16;
 
 pub use identity::{are_same, check_apart};
 pub use input::each_line;
-pub use input::{open, read, read_text};
+pub use input::{open, read, read_text, text_of};
 pub use kind::FileKind;
 pub use kind::{PAGE_MARK, PICTURE_MARK, RUN_SETTINGS_MARK};
 pub use lock::Lock;
