@@ -50,6 +50,18 @@ fn a_language_model_of_others_writes() {
 }
 
 #[test]
+fn a_text_that_ends_before_nothing_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut line = command(&folder, &format!("generate {} --raw --max-tokens 2", golden("llama").display()));
+    let refused = line.args(["Hello", "--stop", "B", "--stop", ""]).output().unwrap();
+    let told = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && told.contains("`stop` needs a text before which to end, but is empty"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_chat_model_gets_its_template() {
     let folder = tempfile::tempdir().unwrap();
     let model = golden("smollm").display().to_string();

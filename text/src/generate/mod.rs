@@ -92,6 +92,10 @@ pub fn generate(
     show: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<Generated> {
     check_prompt(prompt, model.most())?;
+    if settings.stops.iter().any(String::is_empty) {
+        let problem = "needs a text before which to end, but is empty";
+        return Err(Error::setting("`stop`", problem, "leave it out, or name a text such as `User:`"));
+    }
     let mut sampler = Sampler::new(settings.sampling, settings.seed)?;
     let mut written = Written::new(decode(prompt)?, &settings.stops);
     let mut tokens = prompt.to_vec();
