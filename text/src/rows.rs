@@ -23,6 +23,18 @@ pub struct Document {
     pub learned: Vec<u8>,
 }
 
+impl Document {
+    /// Whether there is a token to learn behind the first, before which nothing is.
+    pub fn is_learned(&self) -> bool {
+        self.learned.iter().skip(1).any(|learned| *learned == 1)
+    }
+}
+
+/// A text without the mark that some programs write before UTF-8.
+pub(crate) fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// Turns lines of JSON into tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
@@ -37,13 +49,12 @@ impl Reader<'_> {
     /// are left out.
     ///
     /// # Errors
-    /// If the file has no rows, or a line is no such object, or the template refuses it: with the line's number.
+    /// If the file has no rows or another encoding, or a line is no such object, or the template refuses it: with the line's number.
     pub fn read(&self, path: &Path) -> Result<Vec<Document>> {
-        let bytes = files::read(path, MOST_BYTES)?;
+        let lines = files::text_of(path, files::read(path, MOST_BYTES)?)?;
         let mut documents = Vec::new();
-        for (line, text) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-            let text = if line == 1 { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
-            if text.iter().all(u8::is_ascii_whitespace) {
+        for (line, text) in (1..).zip(unmarked(&lines).split('\n')) {
+            if text.bytes().all(|byte| byte.is_ascii_whitespace()) {
                 continue;
             }
             documents.push(self.row(text, line, &Place::Line(path, line))?);
@@ -63,11 +74,11 @@ impl Reader<'_> {
             return Err(none("`rows`"));
         }
         let numbered = rows.iter().enumerate();
-        numbered.map(|(at, text)| self.row(text.as_bytes(), at + 1, &Place::Row(at))).collect()
+        numbered.map(|(at, text)| self.row(text, at + 1, &Place::Row(at))).collect()
     }
 
-    fn row(&self, text: &[u8], line: usize, place: &Place<'_>) -> Result<Document> {
-        let row: Value = serde_json::from_slice(text).map_err(|error| place.not_json(&error))?;
+    fn row(&self, text: &str, line: usize, place: &Place<'_>) -> Result<Document> {
+        let row: Value = serde_json::from_str(text).map_err(|error| place.not_json(&error))?;
         let document = self.document(&row).map_err(|problem| place.refuse(&problem))?;
         Ok(Document { line, ..document })
     }
@@ -124,11 +135,11 @@ impl Reader<'_> {
         }
     }
 
-    /// A text, all of which is learned.
+    /// A text, all of which is learned. Of an empty one nothing is, not even its end.
     fn plain(&self, text: &str) -> Result<Document, Refused> {
         let mut ids = self.tokenizer.encode(text, Around::Added)?.ids;
         self.end(&mut ids);
-        Ok(Document { line: 0, learned: vec![1; ids.len()], ids })
+        Ok(Document { line: 0, learned: vec![u8::from(!text.is_empty()); ids.len()], ids })
     }
 
     /// A prompt, and the completion that is learned. Each is split into tokens by itself, as the model sees them later.
@@ -153,7 +164,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A conversation, whose answers are learned.
+    /// A conversation, whose answers are learned, but for those with the weight 0.
     fn conversation(&self, messages: &Value, tools: Option<&Value>) -> Result<Document, Refused> {
         let template =
             self.template.ok_or_else(|| without_template("has `messages`, but the model has no chat template"))?;
@@ -161,8 +172,10 @@ impl Reader<'_> {
         let text = template.render(&messages, tools, Ending::Closed)?;
         let tokens = self.tokenizer.encode(&text, Around::None)?;
         let mut learned = vec![0; tokens.ids.len()];
-        let mut answers = 0;
-        for (number, _) in messages.iter().enumerate().filter(|(_, message)| role(message) == "assistant") {
+        for (number, message) in messages.iter().enumerate() {
+            if !is_learned(message, number)? {
+                continue;
+            }
             let begin = template.render(&messages[..number], tools, Ending::Answer)?;
             let end = template.render(&messages[..=number], tools, Ending::Closed)?;
             if !end.starts_with(&begin) || !text.starts_with(&end) {
@@ -180,9 +193,8 @@ impl Reader<'_> {
                 return Err(Refused { problem, help: "give answers with the fields that the model knows".into() });
             }
             self.learn(&tokens, begin.len()..end.len(), &mut learned);
-            answers += 1;
         }
-        if answers == 0 {
+        if !messages.iter().any(|message| role(message) == "assistant") {
             return Err(Refused::because("needs a message with the role `assistant`, but has none"));
         }
         Ok(Document { line: 0, ids: tokens.ids, learned })
@@ -279,6 +291,24 @@ fn checked(messages: &Value) -> Result<Vec<Value>, Refused> {
             Err(Refused::because(format!("needs a `role` in each message, but message {} has none", number + 1)))
         }
         None => Ok(list),
+    }
+}
+
+/// Whether a message is learned: an answer without a weight or with the weight 1, as files for `OpenAI` have it.
+fn is_learned(message: &Value, number: usize) -> Result<bool, Refused> {
+    let is_answer = role(message) == "assistant";
+    let weight = message.get_attr("weight").ok().filter(|weight| !weight.is_undefined() && !weight.is_none());
+    match weight.as_ref().map(Value::as_i64) {
+        None => Ok(is_answer),
+        Some(Some(0)) => Ok(false),
+        Some(Some(1)) if is_answer => Ok(true),
+        Some(_) => Err(Refused {
+            problem: format!(
+                "needs a `weight` of 0 or 1 at answers and of 0 elsewhere, but message {} has another",
+                number + 1
+            ),
+            help: "leave `weight` out: answers are learned, other messages are not".into(),
+        }),
     }
 }
 

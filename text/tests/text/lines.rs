@@ -134,6 +134,30 @@ fn answers_alone_are_learned() {
 }
 
 #[test]
+fn answers_of_weight_0_are_not_learned() {
+    let fixture = Fixture::of("qwen2");
+    let answer = |text: &str, weight: &str| format!(r#"{{"role":"assistant","content":"{text}"{weight}}}"#);
+    let question = r#"{"role":"user","content":"a","weight":0}"#;
+    let chat = |first: &str, second: &str| {
+        format!(r#"{{"messages":[{question},{},{question},{}]}}"#, answer("b c", first), answer("e", second))
+    };
+    for (first, second, learned) in [
+        ("", "", "b c<|im_end|>e<|im_end|>"),
+        (r#","weight":1"#, r#","weight":null"#, "b c<|im_end|>e<|im_end|>"),
+        (r#","weight":0"#, r#","weight":1"#, "e<|im_end|>"),
+        (r#","weight":0.0"#, r#","weight":0"#, ""),
+    ] {
+        let documents = fixture.read(&chat(first, second));
+        assert_eq!(fixture.learned(&documents[0]), learned, "{first} {second}");
+        assert_eq!(documents[0].is_learned(), !learned.is_empty());
+    }
+    let refused = fixture.refused(&chat(r#","weight":0.5"#, ""));
+    assert!(refused.contains("line 1") && refused.contains("but message 2 has another"), "{refused}");
+    let refused = fixture.refused(&chat("", "").replace(r#""a","weight":0"#, r#""a","weight":1"#));
+    assert!(refused.contains("needs a `weight` of 0 or 1 at answers and of 0 elsewhere"), "{refused}");
+}
+
+#[test]
 fn broken_lines_are_named() {
     let fixture = Fixture::of("smollm");
     let help = "\n  help: ";
