@@ -13,7 +13,9 @@ use manyhands::processes::Group;
 use manyhands::{Error, ErrorKind, Existing, Model, Result};
 use manyhands_engine::shown::{shown, thousands};
 use manyhands_text::adapter::{Adapter, write_adapter};
-use manyhands_text::examples::{NOT_LEARNED, RowRules, Rows};
+use manyhands_text::examples::{LENGTH, NOT_LEARNED, RowRules, Rows};
+use manyhands_text::network;
+use manyhands_text::packing::LeftOut;
 use manyhands_text::rows::Reader;
 use manyhands_text::{ChatTemplate, Examples, ModelFiles, Tokenizer};
 
@@ -25,8 +27,6 @@ use super::terminal::Terminal;
 use super::train::{self, TrainArgs};
 use super::{AdapterChoice, MemoryChoice, at_least_one};
 
-/// Most tokens of a row by default.
-const LENGTH: usize = 512;
 /// Characters of the first row that are shown.
 const SHOWN: usize = 600;
 
@@ -145,11 +145,12 @@ fn begin(
     let tokenizer = Tokenizer::of(&files)?;
     let template = ChatTemplate::of(&files, &tokenizer)?;
     let reader = Reader { tokenizer: &tokenizer, template: template.as_ref() };
-    let most = args.length.unwrap_or(LENGTH).min(files.architecture().positions);
+    let most = network::row_length(files.architecture(), "`--length`", args.length, LENGTH)?;
     let (are_joined, held_out, seed) = (args.join_texts, args.validation, args.seed);
     let examples = Examples::read(&reader, texts, &RowRules { most, are_joined, held_out, seed })?;
     if !terminal.is_quiet() {
         tell(&examples, &tokenizer, terminal)?;
+        tell_left_out(&examples, network::longest_row(files.architecture()), terminal);
     }
     let settings = |written: &Path| {
         examples.write(written)?;
@@ -254,7 +255,7 @@ impl FinetuneArgs {
 
 /// Says what is trained on.
 fn tell(examples: &Examples, tokenizer: &Tokenizer, terminal: &Terminal) -> Result<()> {
-    let Examples { length, train, held_out, left_out, documents } = examples;
+    let Examples { length, train, held_out, documents, .. } = examples;
     let rows = |rows: &Rows| thousands(rows.ids.len() / length);
     terminal.line(format_args!(
         "texts: {} in all; {} rows of {length} tokens to train on, {} tokens to learn; {} rows held out",
@@ -263,18 +264,35 @@ fn tell(examples: &Examples, tokenizer: &Tokenizer, terminal: &Terminal) -> Resu
         thousands(train.learned),
         rows(held_out)
     ));
-    if left_out.count > 0 {
-        terminal.note(format_args!(
-            "warning: {} texts are left out, since they are longer than {length} tokens: the first is line {}, the longest has {}\n  \
-             help: `--length {}` takes them all",
-            thousands(left_out.count),
-            left_out.first_line,
-            thousands(left_out.longest),
-            left_out.longest
-        ));
-    }
     terminal.line(format_args!("the first row, what is learned between « and »:\n{}", first_row(examples, tokenizer)?));
     Ok(())
+}
+
+/// Warns of texts that no row has. The model reads rows of `reads` tokens at most.
+fn tell_left_out(examples: &Examples, reads: usize, terminal: &Terminal) {
+    let Examples { most, left_out: LeftOut { count, first_line, longest, unlearned, first_unlearned }, .. } = *examples;
+    if count > 0 {
+        let help = match longest {
+            _ if most >= reads => format!("the model reads at most {reads} tokens: divide the texts"),
+            _ if longest > reads => {
+                format!("`--length {reads}`, the most that the model reads, takes more of them; divide the others")
+            }
+            _ => format!("`--length {longest}` takes them all"),
+        };
+        terminal.note(format_args!(
+            "warning: {} texts are left out, since they are longer than {most} tokens: the first is line {first_line}, the longest has {}\n  \
+             help: {help}",
+            thousands(count),
+            thousands(longest),
+        ));
+    }
+    if unlearned > 0 {
+        terminal.note(format_args!(
+            "warning: {} texts are left out, since there is nothing to learn in them: the first is line {first_unlearned}\n  \
+             help: texts and answers must not be empty, and of a conversation one answer needs a weight other than 0",
+            thousands(unlearned),
+        ));
+    }
 }
 
 /// The text of the first row, cut where it is long.
@@ -315,7 +333,6 @@ mod tests {
     use clap::Parser as _;
     use manyhands::Sequential;
     use manyhands::layers::Dense;
-    use manyhands_text::packing::LeftOut;
     use manyhands_text::training::{Steps, compile};
 
     use super::super::{Arguments, Verb};
@@ -332,7 +349,7 @@ mod tests {
         for rows in [1, 11, 400] {
             let train = Rows { ids: vec![0.0; 4 * rows], ..Rows::default() };
             let (held_out, left_out) = (train.clone(), LeftOut::default());
-            let examples = Examples { length: 4, train, held_out, left_out, documents: 2 * rows };
+            let examples = Examples { length: 4, most: 4, train, held_out, left_out, documents: 2 * rows };
             let settings = settings::of_texts(&args, Path::new("m"), Path::new("t"), &examples)?;
             let written = SettingsFile::parse(&settings, "the settings")?.compile(&model, args.seed)?;
             let needed = compile(3e-4, Steps::of(rows, 8, 3), args.seed);

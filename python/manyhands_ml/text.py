@@ -96,7 +96,7 @@ class LanguageModel:
         epochs: int = 3,
         batch_size: int = 8,
         learning_rate: float = 2e-4,
-        length: int = 512,
+        length: int | None = None,
         validation: float = 0.0,
         seed: int = 0,
         split: Split = "learned",
@@ -119,7 +119,8 @@ class LanguageModel:
             epochs: How often all rows are seen.
             batch_size: Rows of a batch, over all adapters.
             learning_rate: The rate after the warm-up.
-            length: Most tokens of a row. Longer texts are left out, with a warning of the logger `manyhands`.
+            length: Most tokens of a row, as far as the model reads them. Default: 512, or as many as it reads. Longer texts are left out,
+                with a warning of the logger `manyhands`.
             validation: Part of the rows that is held out, in [0, 1). Their numbers have the prefix `val_`, and the adapter is that of the
                 epoch with the least `val_loss`.
             seed: Seed of the factors, of their dropout, of the order of the rows, and of those that are held out.
@@ -138,7 +139,7 @@ class LanguageModel:
             SettingError: If a setting makes no sense.
             NonFiniteError: If the loss or the gradient is not finite. The adapter stays as it was.
         """
-        _check(epochs=epochs, batch_size=batch_size, length=length)
+        _check(epochs=epochs, batch_size=batch_size, length=1 if length is None else length)
         if not 0 <= validation < 1:
             problem = f"needs a part from 0 to below 1, but is {validation}"
             raise SettingError(explained("`validation`", problem, "0.1 holds out a tenth of the rows"))
@@ -165,19 +166,20 @@ class LanguageModel:
                 history.setdefault(name, []).append(value)
         return history
 
-    def perplexity(self, rows: Texts, *, adapters: str = "", batch_size: int = 8, length: int = 512) -> float:
+    def perplexity(self, rows: Texts, *, adapters: str = "", batch_size: int = 8, length: int | None = None) -> float:
         """How well the model, with its adapter, expects the tokens of texts that `fit` would learn: e to the power of their mean loss.
 
         Args:
             rows: Texts, as those of `fit`.
             adapters: See `make_parallel`.
             batch_size: Rows of a batch.
-            length: Most tokens of a row. Longer texts are left out, with a warning of the logger `manyhands`.
+            length: Most tokens of a row, as far as the model reads them. Default: 512, or as many as it reads. Longer texts are left out,
+                with a warning of the logger `manyhands`.
 
         Raises:
             DataError: If a row can't be read, or none is left.
         """
-        _check(batch_size=batch_size, length=length)
+        _check(batch_size=batch_size, length=1 if length is None else length)
         return self._native.perplexity(_texts(rows), length, batch_size, adapters)
 
     def generate(

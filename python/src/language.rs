@@ -9,7 +9,7 @@ use manyhands::layers::Lora;
 use manyhands::logs::StepLog;
 use manyhands::{Error, Fit, Precision, Result};
 use manyhands_text::adapter::{Adapter, write_adapter, write_merged};
-use manyhands_text::examples::RowRules;
+use manyhands_text::examples::{LENGTH, RowRules};
 use manyhands_text::generate::{self, Cached, Generation, Sampling};
 use manyhands_text::network::{self, Factors, Output};
 use manyhands_text::packing::LeftOut;
@@ -41,7 +41,7 @@ struct FitSettings {
     epochs: usize,
     batch_size: usize,
     learning_rate: f32,
-    length: usize,
+    length: Option<usize>,
     validation: f64,
     seed: u64,
     precision: Precision,
@@ -131,12 +131,12 @@ impl LanguageModel {
         &self,
         py: Python<'_>,
         texts: Texts,
-        length: usize,
+        length: Option<usize>,
         batch_size: usize,
         adapters: &str,
     ) -> PyResult<f64> {
         detached(py, || {
-            let examples = self.examples(&texts, RowRules { most: length, ..RowRules::default() })?;
+            let examples = self.examples(&texts, RowRules { most: self.most(length)?, ..RowRules::default() })?;
             let mut model = network::build(&self.files, examples.length, Output::Logits)?;
             if let Some(adapter) = &self.lock().adapter {
                 adapter.merge(&mut model)?;
@@ -226,18 +226,27 @@ impl LanguageModel {
         Factors { lora, parts: layers.clone(), setting: "`layers` of `lora`" }
     }
 
+    /// Most tokens of a row.
+    fn most(&self, length: Option<usize>) -> Result<usize> {
+        network::row_length(self.files.architecture(), "`length`", length, LENGTH)
+    }
+
     /// Rows of tokens.
-    fn examples(&self, texts: &Texts, mut rules: RowRules) -> Result<Examples> {
+    fn examples(&self, texts: &Texts, rules: RowRules) -> Result<Examples> {
         let reader = Reader { tokenizer: &self.tokenizer, template: self.template.as_ref() };
-        rules.most = rules.most.min(self.files.architecture().positions);
         let examples = match texts {
             Texts::Path(path) => Examples::read(&reader, path, &rules)?,
             Texts::Rows(rows) => Examples::of("`rows`", &self.tokenizer, &reader.parse(rows)?, &rules)?,
         };
-        let LeftOut { count, longest, .. } = examples.left_out;
+        let LeftOut { count, longest, unlearned, .. } = examples.left_out;
         if count > 0 {
             ::log::warn!(target: "manyhands",
                 "{count} texts are left out, since they are longer than {} tokens: the longest has {longest}", rules.most
+            );
+        }
+        if unlearned > 0 {
+            ::log::warn!(target: "manyhands",
+                "{unlearned} texts are left out, since there is nothing to learn in them"
             );
         }
         Ok(examples)
@@ -255,7 +264,7 @@ impl LanguageModel {
             recompute,
             join_texts,
         } = *settings;
-        let rules = RowRules { most: length, are_joined: join_texts, held_out: validation, seed };
+        let rules = RowRules { most: self.most(length)?, are_joined: join_texts, held_out: validation, seed };
         let examples = self.examples(texts, rules)?;
         let mut state = self.lock();
         let output = if join_texts { Output::LogitsByDocument } else { Output::Logits };

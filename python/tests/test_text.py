@@ -205,7 +205,7 @@ def test_texts_that_are_too_long_are_told(caplog: pytest.LogCaptureFixture, tmp_
         (lambda: opened(dropout=1.0).fit(CHAT, adapters="cpu"), ManyhandsError, "but got 1"),
         (lambda: opened().fit([], adapters="cpu"), DataError, "`rows` needs at least one row, but has none"),
         (lambda: opened().fit([CHAT[0], {"txt": "red"}], adapters="cpu"), DataError, "`rows[1]` needs `messages`"),
-        (lambda: opened().fit(CHAT, adapters="cpu", length=4), DataError, "needs a row to train on, but has 0 and 24 that are too long"),
+        (lambda: opened().fit(CHAT, adapters="cpu", length=4), DataError, "needs a text of at most 4 tokens, but all have more"),
         (lambda: opened().fit(CHAT, adapters="cpu", validation=1), SettingError, "`validation` needs a part from 0 to below 1"),
         (lambda: opened().fit(CHAT, adapters="cpu", epochs=0), SettingError, "`epochs` needs to be a whole number from 1 up, but is 0"),
         (lambda: opened().fit(CHAT, adapters="radeon 9"), AdapterError, "radeon 9"),

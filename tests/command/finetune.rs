@@ -202,6 +202,7 @@ fn classes_of_texts_are_learned_and_told() {
     for (rest, problem) in [
         (format!("{} texts.csv --sample the", model("bert")), "needs a model that writes"),
         (format!("{} texts.csv --text none", model("bert")), "`--text`"),
+        (format!("{} texts.csv --length 65", model("bert")), "`--length` needs to be at most 64"),
         (format!("{} texts.csv", model("llama")), "a table, needs a model that tells classes"),
         (format!("{} chat.jsonl --target about", model("llama")), "`--target` needs a model that tells classes"),
     ] {
@@ -362,7 +363,14 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     assert!(refused_with(broken, "--run run").contains("line 2 of `bad.jsonl` needs to be JSON"));
     let long = format!("{{\"text\": \"{}\"}}", "red ".repeat(400));
     let said = refused_with(&long, "--length 32");
-    assert!(said.contains("needs a row to train on, but has 0 and 1 that are too long"), "{said}");
+    assert!(said.contains("needs a text of at most 32 tokens, but all have more, the longest "), "{said}");
+    let said = refused_with("{\"text\": \"red red\"}", "");
+    assert!(said.contains("needs two rows, one to train on and one to hold out, but has 1\n"), "{said}");
+    assert!(said.contains("`--validation 0`"), "{said}");
+    let said = refused_with("{\"text\": \"\"}\n{\"text\": \"\"}", "");
+    assert!(said.contains("needs a token to learn, but its texts have none"), "{said}");
+    let said = refused_with("{\"text\": \"red\"}", "--length 5002");
+    assert!(said.contains("`--length` needs to be at most 128, the tokens that the model reads at once"), "{said}");
     let layers = refused_with("{\"text\": \"red red\"}\n{\"text\": \"green\"}", "--layers attention.query,gate");
     assert!(layers.contains("names `gate`, which can't have factors in this model"), "{layers}");
     assert!(refused_with("{\"text\": \"red\"}", "--validation 1").contains("needs a part from 0 to below 1"));
@@ -371,7 +379,19 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     let texts = format!("{long}\n{}", ["{\"text\": \"red red red\"}"; 8].join("\n"));
     fs::write(folder.path().join("mixed.jsonl"), texts).unwrap();
     let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --length 32 --dry-run"));
-    assert!(warned.contains("1 texts are left out") && warned.contains("the first is line 1"), "{warned}");
+    assert!(
+        warned.contains("1 texts are left out, since they are longer than 32 tokens: the first is line 1"),
+        "{warned}"
+    );
+    assert!(warned.contains("help: `--length 128`, the most that the model reads, takes more of them"), "{warned}");
+    let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --dry-run"));
+    assert!(warned.contains("longer than 128 tokens") && warned.contains("reads at most 128 tokens"), "{warned}");
+    let texts = ["{\"text\": \"red red\"}"; 8].join("\n")
+        + "\n{\"text\": \"red red red red red red red red\"}\n{\"text\": \"\"}";
+    fs::write(folder.path().join("mixed.jsonl"), texts).unwrap();
+    let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --length 10 --dry-run"));
+    assert!(warned.contains("longer than 10 tokens") && warned.contains("` takes them all"), "{warned}");
+    assert!(warned.contains("nothing to learn in them: the first is line 10"), "{warned}");
 
     let vectors = refused(&folder, &format!("finetune {} chat.jsonl", model("bert")));
     assert!(vectors.contains("`chat.jsonl` needs to be a table of texts and their classes"), "{vectors}");

@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::packing::{LeftOut, Packed};
-use crate::rows::{Document, Reader};
+use crate::rows::{Document, Reader, unmarked};
 use crate::tokenizer::{Around, Tokenizer};
 use crate::write::write_arrays;
 use crate::{Error, Result};
@@ -19,6 +19,8 @@ use crate::{Error, Result};
 pub const NOT_LEARNED: f32 = -100.0;
 /// Class of such positions, for `ignore_class` of losses.
 pub const NOT_LEARNED_CLASS: i32 = -100;
+/// Most tokens of a row, unless another number is asked for.
+pub const LENGTH: usize = 512;
 /// Rows have a multiple of so many tokens.
 const STEP: usize = 16;
 
@@ -55,11 +57,13 @@ pub struct RowRules {
 pub struct Examples {
     /// Tokens of a row.
     pub length: usize,
+    /// Most tokens that a row could have.
+    pub most: usize,
     /// Rows to train on.
     pub train: Rows,
     /// Rows that are held out; none if no part was asked for.
     pub held_out: Rows,
-    /// Documents that are longer than a row.
+    /// Documents that are longer than that, or have nothing to learn.
     pub left_out: LeftOut,
     /// Documents in all.
     pub documents: usize,
@@ -68,8 +72,9 @@ pub struct Examples {
 impl Examples {
     /// Reads a file of JSON lines ([`Reader::read`]), or plain text: a `.txt` file, or a folder of them.
     ///
-    /// Each document of JSON lines is a row, unless they are joined; longer ones are left out and counted. Plain text is cut into rows. Rows
-    /// are shorter than asked for if no document is as long, or all have room in one.
+    /// Each document of JSON lines is a row, unless they are joined; longer ones and those without a token to learn are left out and counted.
+    /// Plain text is cut into rows; its lines end with `\n`, whichever end the file has. Rows are shorter than asked for if no document is as
+    /// long, or all have room in one.
     ///
     /// # Errors
     /// If a file can't be read, a line is refused, or nothing is left to train on.
@@ -85,23 +90,18 @@ impl Examples {
     /// If nothing is left to train on.
     pub fn of(who: &str, tokenizer: &Tokenizer, documents: &[Document], rules: &RowRules) -> Result<Self> {
         let RowRules { most, are_joined, held_out, seed } = *rules;
-        let lengths = documents.iter().map(|document| document.ids.len()).filter(|len| *len <= most);
+        let learned = documents.iter().filter(|document| document.is_learned());
+        let lengths = learned.map(|document| document.ids.len()).filter(|len| *len <= most);
         let needed: usize = if are_joined { lengths.sum() } else { lengths.max().unwrap_or(0) };
         let length = needed.next_multiple_of(STEP).min(most).max(1);
         let packed = if are_joined { Packed::new(documents, length) } else { Packed::one_a_row(documents, length) };
         let (train, drawn) = drawn(packed.rows(), held_out, seed);
         if train.is_empty() {
-            let LeftOut { count, longest, .. } = packed.left_out;
-            let problem = format!("needs a row to train on, but has {} and {count} that are too long", packed.rows());
-            let help = format!("the longest has {longest} tokens: set a greater length, or hold fewer rows out");
-            return Err(Error::data(who, problem, help));
+            return Err(no_row(who, packed.rows(), packed.left_out, most));
         }
         let rows = |chosen: &[usize]| Rows::of(&packed, chosen, are_joined, tokenizer);
         let (train, held_out) = (rows(&train)?, rows(&drawn)?);
-        if train.learned == 0 {
-            return Err(Error::data(who, "needs a token to learn, but its rows have none", "give longer texts"));
-        }
-        Ok(Self { length, train, held_out, left_out: packed.left_out, documents: documents.len() })
+        Ok(Self { length, most, train, held_out, left_out: packed.left_out, documents: documents.len() })
     }
 
     /// Writes the rows as `x_train`, `y_train`, and `x_test`, `y_test` where rows are held out; numbers of texts as `x_train_2` and
@@ -171,6 +171,27 @@ impl Rows {
     }
 }
 
+/// The error of texts that leave no row to train on.
+fn no_row(who: &str, rows: usize, left_out: LeftOut, most: usize) -> Error {
+    let LeftOut { count, longest, unlearned, .. } = left_out;
+    let beside = if count > 0 { format!(", beside {count} of more than {most} tokens") } else { String::new() };
+    let hold_less = "give more, or hold none out: `--validation 0`, in Python `validation=0`";
+    let (problem, help) = match (rows, count, unlearned) {
+        (0, 0, 0) => ("needs text of two tokens or more, but has none".into(), "check that it is the right file"),
+        (0, 0, _) => (
+            "needs a token to learn, but its texts have none".into(),
+            "give longer texts, and answers that are not empty and whose `weight` is not 0",
+        ),
+        (0, ..) => (
+            format!("needs a text of at most {most} tokens, but all have more, the longest {longest}"),
+            "set a greater length, as far as the model reads, or divide the texts",
+        ),
+        (1, ..) => (format!("needs two rows, one to train on and one to hold out, but has 1{beside}"), hold_less),
+        _ => (format!("needs a row to train on, but all {rows} are held out{beside}"), hold_less),
+    };
+    Error::data(who, problem, help)
+}
+
 /// Numbers of the rows to train on and of those that are held out, each in the order of the file.
 #[allow(
     clippy::cast_precision_loss,
@@ -190,10 +211,14 @@ fn drawn(rows: usize, part: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
 }
 
 /// Plain text as documents of at most so many tokens, one behind the other.
+///
+/// Lines end with `\n`, as Python's text mode and so the loaders of Hugging Face read them.
 fn plain(tokenizer: &Tokenizer, path: &Path, most: usize) -> Result<Vec<Document>> {
     let mut documents = Vec::new();
     for file in texts(path)? {
-        let tokens = tokenizer.encode(&files::read_text(&file)?, Around::None)?;
+        let text = files::read_text(&file)?;
+        let text = unmarked(&text).replace("\r\n", "\n").replace('\r', "\n");
+        let tokens = tokenizer.encode(&text, Around::None)?;
         // A piece begins with the last token of the one before, so that each token but the first is learned once.
         let starts = (0..tokens.ids.len().saturating_sub(1)).step_by(most.saturating_sub(1).max(1));
         documents.extend(starts.map(|start| {

@@ -18,19 +18,23 @@ pub struct Packed {
     pub documents: Vec<u32>,
     /// Position of the token within its document, from 0, `[rows, length]`.
     pub positions: Vec<u32>,
-    /// Documents that are longer than a row, and were left out.
+    /// Documents that were left out.
     pub left_out: LeftOut,
 }
 
-/// Documents that were left out.
+/// Documents that were left out: those that are too long, and those without a token to learn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Number of documents.
+    /// Number of documents that are too long.
     pub count: usize,
     /// Line of the first.
     pub first_line: usize,
     /// Tokens of the longest.
     pub longest: usize,
+    /// Number of documents of which nothing is learned; they are none of `count`.
+    pub unlearned: usize,
+    /// Line of the first of these.
+    pub first_unlearned: usize,
 }
 
 impl Packed {
@@ -42,15 +46,20 @@ impl Packed {
     /// Packs documents into rows of a length. The longest come first, each into the fullest row that has room for it, so that few
     /// tokens are wasted ("best fit decreasing"). Equal documents give equal rows.
     ///
-    /// Documents that are too long are counted and left out, never cut.
+    /// Documents that are too long, or teach nothing, are counted and left out, never cut.
     pub fn new(documents: &[Document], length: usize) -> Self {
         let mut packed = Self { length, ..Self::default() };
-        let mut order: Vec<&Document> = documents.iter().filter(|document| !document.ids.is_empty()).collect();
-        for document in order.iter().filter(|document| document.ids.len() > length) {
-            let LeftOut { count, first_line, longest } = packed.left_out;
-            let first_line = if count == 0 { document.line } else { first_line };
-            packed.left_out = LeftOut { count: count + 1, first_line, longest: longest.max(document.ids.len()) };
-        }
+        let (mut order, unlearned): (Vec<&Document>, Vec<&Document>) =
+            documents.iter().partition(|document| document.is_learned());
+        let long: Vec<&Document> = order.iter().copied().filter(|document| document.ids.len() > length).collect();
+        let first = |documents: &[&Document]| documents.first().map_or(0, |document| document.line);
+        packed.left_out = LeftOut {
+            count: long.len(),
+            first_line: first(&long),
+            longest: long.iter().map(|document| document.ids.len()).max().unwrap_or(0),
+            unlearned: unlearned.len(),
+            first_unlearned: first(&unlearned),
+        };
         order.retain(|document| document.ids.len() <= length);
         order.sort_by_key(|document| std::cmp::Reverse(document.ids.len()));
         for row in rows(&order, length) {
@@ -63,7 +72,8 @@ impl Packed {
     pub fn one_a_row(documents: &[Document], length: usize) -> Self {
         let mut packed = Self::new(&[], length);
         packed.left_out = Self::new(documents, length).left_out;
-        for document in documents.iter().filter(|document| (1..=length).contains(&document.ids.len())) {
+        let fits = |document: &&Document| document.is_learned() && document.ids.len() <= length;
+        for document in documents.iter().filter(fits) {
             packed.push(&[document]);
         }
         packed

@@ -44,13 +44,12 @@ pub(super) fn settings(
         ))
     };
     let most = network::longest_row(files.architecture());
+    let asked = network::row_length(files.architecture(), "`--length`", args.length, most)?;
     let rows = data_of(&data(most)?)?.open()?.train;
     let classes = rows.schema().classes(0).to_vec();
     let lengths = lengths(&rows, most)?;
-    let length = args
-        .length
-        .map_or_else(|| usual(&lengths), |length| length.min(lengths.last().copied().unwrap_or(1)))
-        .min(most);
+    let wanted = if args.length.is_some() { lengths.last().copied().unwrap_or(1) } else { usual(&lengths) };
+    let length = wanted.min(asked);
     if !terminal.is_quiet() {
         let cut = lengths.iter().filter(|tokens| **tokens > length).count();
         let cut = if cut > 0 { format!(", {} of them cut", thousands(cut)) } else { String::new() };

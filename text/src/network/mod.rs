@@ -161,6 +161,23 @@ pub fn longest_row(architecture: &Architecture) -> usize {
     architecture.windows.iter().flatten().copied().fold(architecture.positions, usize::min)
 }
 
+/// Most tokens of a row: as many as are asked for, else the usual number as far as the network reads it. `who` names the setting.
+///
+/// # Errors
+/// If more are asked for than the network reads.
+pub fn row_length(architecture: &Architecture, who: &str, asked: Option<usize>, usual: usize) -> Result<usize> {
+    let most = longest_row(architecture);
+    match asked {
+        None => Ok(usual.min(most)),
+        Some(asked) if asked <= most => Ok(asked),
+        Some(asked) => {
+            let problem =
+                format!("needs to be at most {most}, the tokens that the model reads at once, but is {asked}");
+            Err(Error::setting(who, problem, format!("set it to {most} or less, or leave it out")))
+        }
+    }
+}
+
 fn check(architecture: &Architecture, length: usize, output: Output) -> Result<()> {
     let refuse = |problem: String, help: String| Err(Error::setting("the language model", problem, help));
     let most = architecture.positions;

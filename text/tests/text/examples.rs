@@ -62,6 +62,57 @@ fn each_token_of_a_plain_text_but_the_first_is_learned_once() {
     assert_eq!((examples.length, examples.train.learned), (16, ids.len() - 1));
 }
 
+/// Python's text mode, by which others read them, gives one line end for all, too.
+#[test]
+fn texts_are_read_whichever_line_ends_and_encoding_they_have() {
+    let text = "to be\nor not\nto be, that is the question.\n\n".repeat(3);
+    let plain = read(&[("a.txt", &text)], "a.txt", 16, 0.0).unwrap();
+    for ends in [text.replace('\n', "\r\n"), text.replace('\n', "\r"), format!("\u{feff}{text}")] {
+        assert_eq!(read(&[("a.txt", &ends)], "a.txt", 16, 0.0).unwrap(), plain, "{ends:?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = tokenizer();
+    let reader = Reader { tokenizer: &tokenizer, template: None };
+    let rules = RowRules { most: 16, ..RowRules::default() };
+    let of = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        Examples::read(&reader, &path, &rules)
+    };
+    let wide = |text: &str| format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    assert_eq!(of("a.txt", &wide(&text)).unwrap(), plain);
+    let line = "{\"text\": \"to be\"}\r\n{\"text\": \"or not\"}";
+    assert_eq!(of("a.jsonl", &wide(line)).unwrap(), of("a.jsonl", line.as_bytes()).unwrap());
+    for (name, before) in [("a.txt", "to be\n"), ("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"")] {
+        let refused = of(name, &[before.as_bytes(), b"caf\xe9\"}"].concat()).unwrap_err().to_string();
+        assert!(
+            refused.contains("needs UTF-8 text, but has other bytes") && refused.contains("in line 2"),
+            "{refused}"
+        );
+        assert!(refused.contains("iconv"), "{refused}");
+    }
+}
+
+#[test]
+fn what_leaves_nothing_to_train_on_is_named() {
+    let refused = |name: &str, text: &str, most: usize, held_out: f64| {
+        read(&[(name, text)], name, most, held_out).unwrap_err().to_string()
+    };
+    let line = |text: &str| format!("{{\"text\": \"{text}\"}}\n");
+    assert!(refused("a.txt", "", 16, 0.1).contains("needs text of two tokens or more, but has none"));
+    assert!(refused("a.jsonl", &line(""), 16, 0.0).contains("needs a token to learn, but its texts have none"));
+    let long = line(&"red ".repeat(40));
+    assert!(refused("a.jsonl", &long, 16, 0.1).contains("needs a text of at most 16 tokens, but all have more"));
+    let one = refused("a.jsonl", &(line("red") + &long), 16, 0.1);
+    assert!(one.contains("but has 1, beside 1 of more than 16 tokens\n") && one.contains("`--validation 0`"), "{one}");
+    let all = refused("a.jsonl", &line("red").repeat(4), 16, 0.9);
+    assert!(all.contains("needs a row to train on, but all 4 are held out\n"), "{all}");
+    // An empty text among others is told, and makes no row.
+    let Examples { train, length, left_out, .. } =
+        read(&[("a.jsonl", &(line("red") + &line("")))], "a.jsonl", 16, 0.0).unwrap();
+    assert_eq!((train.ids.len() / length, left_out.unlearned, left_out.first_unlearned, left_out.count), (1, 1, 2, 0));
+}
+
 /// By hand: the longest of four texts fills a row with the shortest, and the other two have room in the next.
 #[test]
 fn short_texts_share_rows() {
