@@ -397,8 +397,8 @@ fn index_error(name: &str, row: usize, value: f32, bound: usize) -> Error {
             format!("each is a row of a table of {bound}; let the layer's `input_dim` be the largest number plus 1")
         } else {
             format!(
-                "each is a row of a table of {bound}; numbers of a table stay as they are by `numbers = \"unchanged\"` in \
-                 `[data]`"
+                "each is a row of a table of {bound}; give whole numbers, not scaled ones; in a settings file, numbers of a table \
+                 stay as they are by `numbers = \"unchanged\"` in `[data]`"
             )
         },
     )

@@ -317,7 +317,10 @@ fn data(value: f32) -> InMemory {
 fn an_index_out_of_range_is_an_error() {
     for value in [6.0, -1.0, 2.5] {
         let help = match value {
-            2.5 => "numbers of a table stay as they are by `numbers = \"unchanged\"` in `[data]`",
+            2.5 => {
+                "give whole numbers, not scaled ones; in a settings file, numbers of a table stay as they are by \
+                 `numbers = \"unchanged\"` in `[data]`"
+            }
             _ => "let the layer's `input_dim` be the largest number plus 1",
         };
         let needed = format!(
