@@ -14,7 +14,7 @@ use manyhands_text::generate::{self, Cached, Generation, Sampling};
 use manyhands_text::network::{self, Factors, Output};
 use manyhands_text::packing::LeftOut;
 use manyhands_text::rows::Reader;
-use manyhands_text::training::{Steps, compile};
+use manyhands_text::training::{LEARNING_RATE, Steps, check_learning_rate, compile};
 use manyhands_text::{ChatTemplate, Encoding, Examples, ModelFiles, Tokenizer};
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -264,6 +264,7 @@ impl LanguageModel {
             recompute,
             join_texts,
         } = *settings;
+        check_learning_rate("`learning_rate`", learning_rate, LEARNING_RATE)?;
         let rules = RowRules { most: self.most(length)?, are_joined: join_texts, held_out: validation, seed };
         let examples = self.examples(texts, rules)?;
         let mut state = self.lock();

@@ -374,6 +374,9 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     let layers = refused_with("{\"text\": \"red red\"}\n{\"text\": \"green\"}", "--layers attention.query,gate");
     assert!(layers.contains("names `gate`, which can't have factors in this model"), "{layers}");
     assert!(refused_with("{\"text\": \"red\"}", "--validation 1").contains("needs a part from 0 to below 1"));
+    let said = refused_with("{\"text\": \"red\"}\n{\"text\": \"green\"}", "--learning-rate=-1");
+    assert!(said.contains("`--learning-rate` needs to be a number of at least 0, but is -1"), "{said}");
+    assert!(said.contains("leave it out to take 2e-4"), "{said}");
 
     // One text of several is too long: the others are trained, and it is told.
     let texts = format!("{long}\n{}", ["{\"text\": \"red red red\"}"; 8].join("\n"));

@@ -2,9 +2,12 @@
 
 use manyhands::losses::SparseCategoricalCrossentropy;
 use manyhands::optimizers::AdamW;
-use manyhands::{Compile, Metric, Schedule};
+use manyhands::{Compile, Error, Metric, Result, Schedule};
 
 use crate::examples::NOT_LEARNED_CLASS;
+
+/// The learning rate, unless another one is asked for.
+pub const LEARNING_RATE: f32 = 2e-4;
 
 /// Training steps in which the learning rate rises from 0, and steps behind them in which it falls to 0 by a cosine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,18 @@ impl Steps {
         let warmup = steps.saturating_mul(3).div_ceil(100);
         Self { warmup, decay: steps.saturating_sub(warmup).max(1) }
     }
+}
+
+/// Refuses a learning rate that can't train. `who` names the setting, whose default is `usual`.
+///
+/// # Errors
+/// If it is below 0, or not finite.
+pub fn check_learning_rate(who: &str, learning_rate: f32, usual: f32) -> Result<()> {
+    if learning_rate.is_finite() && learning_rate >= 0.0 {
+        return Ok(());
+    }
+    let problem = format!("needs to be a number of at least 0, but is {learning_rate}");
+    Err(Error::setting(who, problem, format!("leave it out to take {usual:e}")))
 }
 
 /// Optimizer, loss, metric and schedule: `AdamW` without decay, the mean loss of the tokens that are learned, gradients cut at a norm of 1.

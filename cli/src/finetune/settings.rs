@@ -6,7 +6,7 @@ use clap::ValueEnum as _;
 use manyhands::Result;
 use manyhands_text::Examples;
 use manyhands_text::examples::NOT_LEARNED;
-use manyhands_text::training::Steps;
+use manyhands_text::training::{Steps, check_learning_rate};
 
 use super::super::init::quoted_path;
 use super::FinetuneArgs;
@@ -52,6 +52,7 @@ pub(super) fn of_texts(args: &FinetuneArgs, model: &Path, texts: &Path, examples
 pub(super) fn of_parts(args: &FinetuneArgs, model: &Path, parts: &Parts) -> Result<String> {
     let Parts { data, length, output, loss, rows, validation, metric, usual } = parts;
     let (batch_size, learning_rate) = (args.batch_size.unwrap_or(usual.0), args.learning_rate.unwrap_or(usual.1));
+    check_learning_rate("`--learning-rate`", learning_rate, usual.1)?;
     let epochs = args.epochs.unwrap_or(3);
     let Steps { warmup, decay } = Steps::of(*rows, batch_size, epochs);
     let layers = args.layers.as_ref().map(|layers| format!("lora_layers = {layers:?}\n")).unwrap_or_default();
