@@ -20,6 +20,7 @@ mod layout;
 mod notes;
 mod numerals;
 mod origin;
+mod quotes;
 mod settings;
 mod signs;
 pub mod sketch;
@@ -35,7 +36,8 @@ use ndarray::{Array1, Array2};
 pub(crate) use self::classes::{number, numbers};
 #[cfg(feature = "onnx")]
 pub(crate) use self::dates::{DAYS_OF_YEAR, elements as date_elements};
-pub use self::dialect::{MAX_ROW_BYTES, MISSING_VALUES};
+pub use self::dialect::MISSING_VALUES;
+pub use self::quotes::MAX_ROW_BYTES;
 pub(crate) use self::settings::MAX_CATEGORIES;
 pub use self::settings::{
     Column, ColumnKind, CsvSettings, InputColumns, NumberScale, OneOrMany, OutputColumns, TargetKind,
@@ -178,7 +180,7 @@ impl<'a> ReadTable<'a> {
             };
             return Err(Error::data(source.named(), problem, "check that it is the right file"));
         }
-        notes::check_last_quote(source, dialect.delimiter, table.last_row)?;
+        quotes::check_last_quote(source, dialect.delimiter, table.last_row)?;
         Ok(table)
     }
 

@@ -4,16 +4,14 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
+use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
 
 use super::numerals::{decimal, plain};
+use super::quotes::{MAX_ROW_BYTES, check_last_quote};
 use super::settings::CsvSettings;
 use super::source::TableSource;
 use crate::schema::Format;
 use crate::{Error, Result};
-
-/// Most bytes of a row: a longer one has an unclosed quote, or the file is no table.
-pub const MAX_ROW_BYTES: u64 = 16 << 20;
 
 /// Fields that are missing ones: those of pandas' `read_csv`, and `?` and `.` alone.
 pub const MISSING_VALUES: [&str; 18] = [
@@ -125,22 +123,42 @@ impl Dialect {
         let since = Cell::new(0);
         let mut reader = reader(self.delimiter).from_reader(RowLimit { file: source.read_from(0)?, since: &since });
         let mut is_head = !matches!(self.head, FirstLine::Row);
-        for record in reader.records() {
+        let mut record = StringRecord::new();
+        loop {
+            let begin = reader.position().clone();
+            if !reader.read_record(&mut record).map_err(|error| unreadable(source, &error, &begin))? {
+                return Ok(());
+            }
             since.set(0);
-            let record = record.map_err(|error| unreadable(source, &error))?;
             if std::mem::take(&mut is_head) {
                 continue;
             }
             if record.len() != self.width {
-                return Err(Error::data(
-                    source.line_of(record.position()),
-                    format!("needs {} fields as the first line has, but has {}", self.width, record.len()),
-                    LINE_HELP,
-                ));
+                return Err(self.uneven(source, &record));
             }
             each(&record)?;
         }
-        Ok(())
+    }
+
+    /// The error of a record with another number of fields. A quote that is not closed takes the fields behind it for its own.
+    fn uneven(&self, source: &TableSource, record: &StringRecord) -> Error {
+        let begin = record.position().map_or(0, Position::byte);
+        let holds = |signs: &[char]| record.iter().position(|field| field.contains(signs));
+        let delimiter = char::from(self.delimiter);
+        if holds(&['\n', '\r', delimiter]).is_some()
+            && let Err(error) = check_last_quote(source, self.delimiter, begin)
+        {
+            return error;
+        }
+        let help = match holds(&['\n', '\r']) {
+            Some(column) => format!(
+                "in column {column} of this line a quote opens that a later line closes: close it where its field ends; a quote within a \
+                 quoted field is written twice: `\"\"`"
+            ),
+            None => LINE_HELP.into(),
+        };
+        let problem = format!("needs {} fields as the first line has, but has {}", self.width, record.len());
+        Error::data(source.line_of(record.position()), problem, help)
     }
 }
 
@@ -153,6 +171,7 @@ fn ascii(delimiter: char) -> Result<u8> {
     })
 }
 
+const ENCODING_HELP: &str = "save the table as UTF-8: spreadsheets call it \"CSV UTF-8\"";
 fn reader(delimiter: u8) -> ReaderBuilder {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).delimiter(delimiter).trim(Trim::All).flexible(true);
@@ -204,11 +223,7 @@ fn n_lines(text: &[u8]) -> usize {
 }
 
 fn no_text(source: &TableSource) -> Error {
-    Error::data(
-        source.named(),
-        "needs to be text, but has zero bytes",
-        "save the table as UTF-8: spreadsheets call it \"CSV UTF-8\"",
-    )
+    Error::data(source.named(), "needs to be text, but has zero bytes", ENCODING_HELP)
 }
 
 /// The delimiter that divides most lines into as many fields as the first.
@@ -261,9 +276,7 @@ struct RowLimit<'a, R> {
 impl<R: Read> Read for RowLimit<'_, R> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         if self.since.get() > MAX_ROW_BYTES {
-            return Err(std::io::Error::other(format!(
-                "a row has more than {MAX_ROW_BYTES} bytes: is a quote not closed?"
-            )));
+            return Err(std::io::ErrorKind::FileTooLarge.into());
         }
         let read = self.file.read(to)?;
         self.since.set(self.since.get() + read as u64);
@@ -271,12 +284,20 @@ impl<R: Read> Read for RowLimit<'_, R> {
     }
 }
 
-fn unreadable(source: &TableSource, error: &::csv::Error) -> Error {
-    let problem = match error.kind() {
-        ErrorKind::Utf8 { .. } => "needs UTF-8 text, but has other bytes".into(),
-        _ => format!("can't be read: {error}"),
-    };
-    Error::data(source.line_of(error.position()), problem, LINE_HELP)
+/// The error of a record, which begins at a place.
+fn unreadable(source: &TableSource, error: &::csv::Error, begin: &Position) -> Error {
+    match error.kind() {
+        ErrorKind::Utf8 { .. } => {
+            let problem = "needs UTF-8 text, but has other bytes";
+            Error::data(source.line_of(error.position()), problem, ENCODING_HELP)
+        }
+        ErrorKind::Io(cause) if cause.kind() == std::io::ErrorKind::FileTooLarge => Error::data(
+            source.line_of(Some(begin)),
+            format!("begins a row of more than {MAX_ROW_BYTES} bytes: is a quote not closed?"),
+            "close the quote; a quote within a quoted field is written twice: `\"\"`",
+        ),
+        _ => Error::data(source.line_of(error.position()), format!("can't be read: {error}"), LINE_HELP),
+    }
 }
 
 #[cfg(test)]

@@ -1,17 +1,13 @@
 //! Notes of a table's reader: unused columns, rows that look torn, inputs that should be scaled.
 
 use std::collections::BTreeSet;
-use std::io::Read;
-
-use ::csv::Position;
 
 use super::encode::Lost;
-use super::source::TableSource;
 use super::survey::NoInput;
 use super::{Fields, InputFields, ReadTable};
 use crate::schema::{Code, few};
 use crate::shown::counted;
-use crate::{Error, Result, thousands};
+use crate::thousands;
 
 /// Root mean square above which a column is large: layers start with weights for values around 1.
 const LARGE: f64 = 20.0;
@@ -132,55 +128,5 @@ fn unscaled(table: &ReadTable<'_>) -> Option<String> {
         ([], []) => None,
         ([], _) => Some(format!("{advice} what is much smaller than the rest, {}", few(&small))),
         _ => Some(format!("{advice} what is larger, {}", few(&large))),
-    }
-}
-
-/// Refuses a table whose last row holds a quote that is never closed: it contains all later lines.
-pub(super) fn check_last_quote(source: &TableSource, delimiter: u8, last_row: u64) -> Result<()> {
-    let mut text = Vec::new();
-    source.read_from(last_row)?.read_to_end(&mut text).map_err(|error| source.unreadable(error))?;
-    if !ends_in_quotes(&text, delimiter) {
-        return Ok(());
-    }
-    let mut position = Position::new();
-    position.set_byte(last_row);
-    Err(Error::data(
-        source.line_of(Some(&position)),
-        "needs a closing quote, but the file ends first",
-        "close the quote; a quote within a quoted field is written twice: `\"\"`",
-    ))
-}
-
-/// Whether a text ends in the middle of a quoted field. Quotes count at the start of a field, and within it.
-fn ends_in_quotes(text: &[u8], delimiter: u8) -> bool {
-    let (mut is_quoted, mut is_start) = (false, true);
-    for &byte in text {
-        match byte {
-            b'"' if is_quoted || is_start => is_quoted = !is_quoted,
-            _ => {}
-        }
-        // A quote after a closing one opens again: two quotes are one quote in the field.
-        is_start = !is_quoted && (byte == b'"' || byte == delimiter || byte == b'\n' || byte == b'\r');
-    }
-    is_quoted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_are_followed() {
-        for (text, expected) in [
-            ("1,\"a", true),
-            ("1,\"a\"", false),
-            ("1,\"a\"\"", true),
-            ("1,\"a\"\"\"\n", false),
-            ("1,a\"b\n", false),
-            ("\"a,b\n2\",\"c", true),
-            ("\"\",\"\"\n", false),
-        ] {
-            assert_eq!(ends_in_quotes(text.as_bytes(), b','), expected, "{text}");
-        }
     }
 }

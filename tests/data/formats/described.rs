@@ -71,7 +71,22 @@ fn quotes_that_are_not_closed_are_found() {
     // A row without end is given up before memory is.
     let endless = format!("a,kind,name\n1,x,\"{}", "y".repeat(17 << 20));
     let text = message(open(&endless, "kind"));
-    assert!(text.contains("a row has more than 16777216 bytes: is a quote not closed?"), "{text}");
+    assert!(text.contains("` line 2 begins a row of more than 16777216 bytes: is a quote not closed?"), "{text}");
+    assert!(text.contains("help: close the quote"), "{text}");
+    // Where fields are missing since a quote took them, the help names the quote, not the delimiter.
+    for text in ["a,kind,name\n1,\"x,p\n2,y,q\n3,x,r\n", "a,kind,name\n1,\"x,p"] {
+        let error = message_in(&folder, open(text, "kind"));
+        assert!(error.starts_with("`t.csv` line 2 needs a closing quote, but the file ends first\n"), "{error}");
+    }
+    let error = message_in(&folder, open("a,kind,name\n1,\"x,p\n2,y\",q,r\n", "kind"));
+    assert!(error.starts_with("`t.csv` line 2 needs 3 fields as the first line has, but has "), "{error}");
+    assert!(error.contains("help: in column 1 of this line a quote opens that a later line closes"), "{error}");
+    let error = message_in(&folder, open("a,kind,name\n1,\"x,z\"\n2,y,q\n", "kind"));
+    assert!(error.contains("line 2 needs 3 fields") && error.contains("`delimiter` is the character"), "{error}");
+    std::fs::write(folder.path().join("latin.csv"), b"a,kind,name\n1,x,caf\xe9\n").unwrap();
+    let settings = by_name("kind", TargetKind::Classes);
+    let error = message_in(&folder, csv::open(folder.path().join("latin.csv"), &settings));
+    assert!(error.starts_with("`latin.csv` line 2 needs UTF-8 text, but has other bytes\n  help: save"), "{error}");
 }
 
 #[test]
