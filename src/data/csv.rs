@@ -16,6 +16,7 @@ mod dates;
 mod dialect;
 mod drift;
 mod encode;
+mod header;
 mod layout;
 mod notes;
 mod numerals;

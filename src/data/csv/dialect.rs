@@ -1,11 +1,12 @@
 //! Signs of a table: delimiter, decimal sign, header. Those that no setting gives are found in its first lines.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
 
+use super::header::distinct;
 use super::numerals::{decimal, plain};
 use super::quotes::{MAX_ROW_BYTES, check_last_quote};
 use super::settings::CsvSettings;
@@ -37,6 +38,8 @@ pub(super) struct Dialect {
     /// Whether the settings say which.
     pub is_decimal_given: bool,
     pub head: FirstLine,
+    /// Names as they are written, of the columns that share theirs with others.
+    pub renamed: BTreeMap<usize, String>,
     /// Fields that are missing ones.
     pub missing: BTreeSet<String>,
     pub width: usize,
@@ -47,7 +50,7 @@ pub(super) struct Dialect {
 pub(super) enum FirstLine {
     /// A row.
     Row,
-    /// Names of the columns.
+    /// Names of the columns, each of its own.
     Names(StringRecord),
     /// Numbers of rows and columns and the names of the classes, by the numbers in the last column: the head of the tables
     /// that scikit-learn ships.
@@ -90,6 +93,13 @@ impl Dialect {
             Some(false) => FirstLine::Row,
             None => head(&records, &first, decimal),
         };
+        let (head, renamed) = match head {
+            FirstLine::Names(written) => {
+                let (names, renamed) = distinct(&written);
+                (FirstLine::Names(names), renamed)
+            }
+            other => (other, BTreeMap::new()),
+        };
         let width = match &head {
             FirstLine::Classes(_) => records.get(1).map_or(0, StringRecord::len),
             _ => first.len(),
@@ -97,7 +107,7 @@ impl Dialect {
         let missing = settings.missing_values.clone();
         let missing = missing.unwrap_or_else(|| MISSING_VALUES.map(String::from).to_vec()).into_iter().collect();
         let is_decimal_given = settings.decimal.is_some();
-        Ok(Self { delimiter, decimal, is_decimal_given, head, missing, width })
+        Ok(Self { delimiter, decimal, is_decimal_given, head, renamed, missing, width })
     }
 
     pub fn header(&self) -> Option<&StringRecord> {
@@ -162,6 +172,7 @@ impl Dialect {
     }
 }
 
+const ENCODING_HELP: &str = "save the table as UTF-8: spreadsheets call it \"CSV UTF-8\"";
 const LINE_HELP: &str = "check the line, and that `delimiter` is the character between fields";
 
 fn ascii(delimiter: char) -> Result<u8> {
@@ -171,7 +182,6 @@ fn ascii(delimiter: char) -> Result<u8> {
     })
 }
 
-const ENCODING_HELP: &str = "save the table as UTF-8: spreadsheets call it \"CSV UTF-8\"";
 fn reader(delimiter: u8) -> ReaderBuilder {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).delimiter(delimiter).trim(Trim::All).flexible(true);

@@ -1,11 +1,12 @@
 //! Roles of a table's columns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ::csv::StringRecord;
 
 use super::dialect::Dialect;
 use super::encode::ColumnReading;
+use super::header::written;
 use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
 use super::source::TableSource;
 use super::survey::{NoInput, Profile, Survey};
@@ -49,12 +50,18 @@ pub(super) fn inputs_like(
     };
     let is_named = all().all(|column| column.name.is_some());
     if let (Some(header), true) = (header, is_named) {
-        // Also where a name stands twice.
-        let is_there = |column: &TableColumn| header.get(column.index) == column.name.as_deref();
+        // Model files of earlier versions have names as they are written, also where several columns share one.
+        let is_there = |column: &TableColumn| {
+            let in_file = dialect.renamed.get(&column.index).map(String::as_str);
+            column.name.is_some() && [header.get(column.index), in_file].contains(&column.name.as_deref())
+        };
         if width == train_width && all().all(is_there) {
             return places(&|column| Ok(column.index));
         }
-        return places(&|column| find(who, &Column::of(column), width, Some(header)));
+        let found = places(&|column| find(who, &Column::of(column), width, Some(header)))?;
+        let indices = found.iter().flat_map(|part| &part.columns).copied();
+        check_apart(who, &all().zip(indices).collect::<Vec<_>>(), dialect)?;
+        return Ok(found);
     }
     let inputs: BTreeSet<usize> = all().map(|column| column.index).collect();
     if targets == TableTargets::None && width == inputs.len() {
@@ -73,6 +80,31 @@ pub(super) fn inputs_like(
         format!("needs {needed}, but has {width}"),
         format!("without names in both tables columns count by place; the inputs are {}", few(&names)),
     ))
+}
+
+/// Refuses one column for several of the training table, which shared its name. Warns where names that columns share are told apart by
+/// their order.
+fn check_apart(who: &str, found: &[(&TableColumn, usize)], dialect: &Dialect) -> Result<()> {
+    let mut taken = BTreeMap::new();
+    for (column, at) in found {
+        if *taken.entry(*at).or_insert(column.index) != column.index {
+            let problem = format!(
+                "needs several columns `{}`, as the training table had, but has one",
+                shown(&column.to_string())
+            );
+            return Err(Error::data(
+                who,
+                problem,
+                "give the columns of both tables names of their own, and train again",
+            ));
+        }
+    }
+    let numbered: Vec<String> =
+        found.iter().filter(|(_, at)| dialect.renamed.contains_key(at)).map(|(column, _)| column.to_string()).collect();
+    if !numbered.is_empty() {
+        log::warn!("{who}: columns of one name are taken in their order: {}", few(&numbered));
+    }
+    Ok(())
 }
 
 /// Indices of columns by their use.
@@ -416,6 +448,11 @@ fn key(column: &TableColumn) -> String {
     if is_bare && !name.is_empty() { name } else { format!("{:?}", shown(&name).to_string()) }
 }
 
+/// Names of the columns that share this name, each with its number.
+fn numbered<'a>(name: &str, header: &'a StringRecord) -> Vec<&'a str> {
+    header.iter().filter(|own| written(own) == name).collect()
+}
+
 fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringRecord>) -> Result<usize> {
     let (wanted, found) = match column {
         Column::Index(index) => (format!("column {index}"), (0..n_columns).filter(|at| at == index).collect()),
@@ -426,6 +463,14 @@ fn find(who: &str, column: &Column, n_columns: usize, header: Option<&StringReco
     };
     if let [index] = found[..] {
         return Ok(index);
+    }
+    let numbered: Vec<&str> = match column {
+        Column::Name(name) if found.is_empty() => header.map_or_else(Vec::new, |header| numbered(name, header)),
+        _ => Vec::new(),
+    };
+    if !numbered.is_empty() {
+        let help = format!("columns of one name are numbered in their order: name one, {}", few(&numbered));
+        return Err(Error::data(who, format!("needs {wanted}, but has {}", numbered.len()), help));
     }
     let has = if found.is_empty() { "has none".into() } else { format!("has {}", found.len()) };
     let help = header.map_or_else(

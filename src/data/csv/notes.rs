@@ -17,7 +17,8 @@ const VERY_DIFFERENT: f64 = 100.0;
 pub(super) fn notes(table: &ReadTable<'_>) -> Vec<String> {
     let left_out = left_out(table);
     let others = [suspects(table), unused(table), missing(table), without_target(table), torn(table), unscaled(table)];
-    left_out.into_iter().chain(others.into_iter().flatten()).collect()
+    let others = others.into_iter().chain([numbered(table)]);
+    left_out.into_iter().chain(others.flatten()).collect()
 }
 
 /// Columns that are no input by themselves, by the reason.
@@ -53,6 +54,16 @@ fn suspects(table: &ReadTable<'_>) -> Option<String> {
         "{seem} to name rows, which a model learns by heart: {}; name {them} in `ignore`, or in `kinds` if {they_are} meant",
         few(&names)
     ))
+}
+
+/// Columns that share a name with others.
+fn numbered(table: &ReadTable<'_>) -> Option<String> {
+    let indices = table.dialect.renamed.keys();
+    let names: Vec<String> = indices.map(|index| table.layout.column(*index).to_string()).collect();
+    (!names.is_empty()).then(|| {
+        let count = thousands(names.len());
+        format!("{count} columns share their name with others and are numbered in their order: {}", few(&names))
+    })
 }
 
 /// Columns with missing fields, and how many.

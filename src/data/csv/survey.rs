@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::dates::Forms;
 use super::dialect::Dialect;
+use super::header::written;
 use super::settings::ColumnKind;
 use super::source::TableSource;
 use crate::Result;
@@ -231,7 +232,7 @@ impl Profile {
 
 /// Whether a column of this name may hold numbers of rows; other programs write them without a name.
 fn names_rows(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
+    let name = written(name).to_ascii_lowercase();
     ["", "index", "row", "rownames", "no", "nr", "obs", "observation", "case", "sample"].contains(&&*name)
         || name.starts_with("unnamed: ")
         || name.ends_with("number")

@@ -1,5 +1,7 @@
 //! Data without targets, to predict from.
 
+use manyhands::schema::Schema;
+
 use super::images::TINY;
 use super::*;
 
@@ -25,6 +27,8 @@ fn tables_to_predict_from_need_the_inputs_alone() {
         (bare, "10,,20\n"),
         (bare, "x,y\n10,20\n"),
         (twice, "a,y,a\n10,,20\n"),
+        (twice, "y,a,a\n0,10,20\n"),
+        (twice, "a,a\n10,20\n"),
     ];
     for ((train, settings), text) in good {
         let data = open(train, settings, text).unwrap();
@@ -48,12 +52,52 @@ fn tables_to_predict_from_need_the_inputs_alone() {
         ),
         (named, "width,length\n", "needs at least one row, but has none"),
         (bare, "x,y,z,w\n1,2,3,4\n", "needs 2 columns, or 3 as the training table, but has 4"),
-        (twice, "y,a,a\n0,1,2\n", "needs a column `a`, but has 2"),
+        (twice, "a,y\n1,0\n", "needs a column `a (1)`, but has none"),
+        (twice, "a (1),y,b\n1,0,2\n", "needs a column `a (2)`, but has none"),
     ];
     for ((train, settings), text, expected) in bad {
         let got = message_in(&folder, open(train, settings, text));
         assert!(got.starts_with(&format!("`new.csv` {expected}")), "{text:?}: {got}");
     }
+}
+
+/// Columns that share a name are never taken for each other: neither by settings, nor in a later table.
+#[test]
+fn columns_of_one_name_are_numbered() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |text: &str, settings: &CsvSettings| csv::open(write(&folder, "t.csv", text), settings);
+    let text = "a,y,a\n1,0,2\n3,1,4\n";
+    let data = open(text, &plain(by_name("y", TargetKind::Values))).unwrap().dataset;
+    let mut schema = data.schema();
+    assert_eq!(schema.inputs[0].column_names(), ["a (1)", "a (2)"]);
+    let told = data.notes();
+    let note = "2 columns share their name with others and are numbered in their order: a (1), a (2)";
+    assert!(told.iter().any(|it| it == note), "{told:?}");
+    let second = plain(by_name("a (2)", TargetKind::Values));
+    let data = open(text, &second).unwrap().dataset;
+    assert_eq!((&all(&data).inputs[0][..], &all(&data).targets[0][..]), (&[1.0, 0.0, 3.0, 1.0][..], &[2.0, 4.0][..]));
+    let error = message_in(&folder, open(text, &by_name("a", TargetKind::Values)));
+    assert!(error.starts_with("`t.csv` needs a column `a`, but has 2\n  help: ") && error.contains("a (2)"), "{error}");
+    let later = |text: &str, settings: &CsvSettings, schema: &Schema| {
+        csv::open_like(&write(&folder, "new.csv", text), settings, schema)
+            .map(|table| all(&table.dataset).targets[0].to_vec())
+    };
+    assert_eq!(later("a,a,y\n5,6,1\n", &second, &data.schema()).unwrap(), [6.0]);
+    // Model files of earlier versions have the written name twice.
+    for column in &mut schema.inputs[0].columns {
+        column.name = Some("a".into());
+    }
+    let predict = |text: &str| csv::open_inputs(&write(&folder, "new.csv", text), &second, &schema);
+    assert_eq!(all(&predict("a,y,a\n10,,20\n").unwrap()).inputs[0][..], [10.0, 20.0]);
+    for text in ["a,y\n10,0\n", "y,a\n0,10\n", "y,a,b\n0,10,5\n"] {
+        let error = message_in(&folder, predict(text));
+        assert!(
+            error.starts_with("`new.csv` needs several columns `a`, as the training table had, but has one\n"),
+            "{error}"
+        );
+    }
+    let error = message_in(&folder, predict("y,a,a\n0,10,5\n"));
+    assert!(error.starts_with("`new.csv` needs a column `a`, but has 2"), "{error}");
 }
 
 #[test]
