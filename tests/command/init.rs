@@ -380,3 +380,26 @@ fn what_can_not_be_told_is_refused() {
     assert_eq!(fs::read_to_string(path("run.toml")).unwrap(), before);
     succeed(&home, "train run.toml --quiet --epochs 1");
 }
+
+/// No name stands for two columns, and a code is no quantity: in the settings, in training, and in what is predicted.
+#[test]
+fn columns_of_one_name_and_codes_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |row: usize| format!("{},{},{},{}\n", row % 5, ["01067", "80331", "20095"][row % 3], row % 7, row % 3);
+    let write = |name: &str, head: &str| {
+        fs::write(folder.path().join(name), format!("{head}\n{}", (0..60).map(row).collect::<String>())).unwrap();
+    };
+    write("t.csv", "a,zip,a,kind");
+    let seen = succeed(&folder, "init t.csv --ignore 2");
+    assert!(seen.contains("zip") && seen.contains("codes") && seen.contains("digits with leading zeros"), "{seen}");
+    assert!(seen.contains("a (1)") && seen.contains("numbered in their order"), "{seen}");
+    let settings = fs::read_to_string(folder.path().join("run.toml")).unwrap();
+    assert!(settings.contains("ignore = [\"a (2)\"]"), "{settings}");
+    succeed(&folder, "train run.toml --quiet --epochs 1 --adapters cpu --save model.safetensors");
+    let first = succeed(&folder, "predict model.safetensors t.csv");
+    assert_eq!(first.lines().count(), 61);
+    // Neither column of another table is the first of two.
+    write("other.csv", "a,zip,b,kind");
+    let refusal = refused(&folder, "predict model.safetensors other.csv");
+    assert!(refusal.contains("needs a column `a (1)`, but has none"), "{refusal}");
+}

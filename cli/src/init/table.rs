@@ -214,7 +214,7 @@ fn is_class(target: &ColumnSketch, rows: usize) -> bool {
 
 pub(super) fn check_target(path: &Path, target: &ColumnSketch, is_class: bool) -> Result<()> {
     let who = format!("`{}`, the target `{}`", shown(path), shown(&target.column.to_string()));
-    if !is_class && target.kind != ColumnKind::Number {
+    if !is_class && target.kind != ColumnKind::Number && !target.is_code {
         let problem = format!("needs numbers to predict, but holds: {}", target.what());
         return Err(Error::data(
             who,

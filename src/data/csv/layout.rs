@@ -119,6 +119,8 @@ pub(super) struct ColumnLayout {
     pub left_out: Vec<(NoInput, usize)>,
     /// Inputs that seem to name rows.
     pub suspects: Vec<usize>,
+    /// Inputs of numbers that count as categories, since they have leading zeros.
+    pub codes: Vec<usize>,
 }
 
 /// Columns that become one array.
@@ -240,15 +242,16 @@ impl ColumnLayout {
             Error::data(error.who(), error.problem(), help)
         })?;
         let suspects = this.inputs.iter().filter(|part| part.text.is_none()).flat_map(|part| &part.columns).copied();
+        let (suspects, codes) = (suspects.clone(), suspects.filter(|column| kinds.is_code(*column)).collect());
         let suspects = suspects.filter(|column| kinds.is_suspect(*column)).collect();
-        Ok(Self { left_out, suspects, ..this })
+        Ok(Self { left_out, suspects, codes, ..this })
     }
 
     /// Inputs alone, to predict from.
     pub fn of_inputs(inputs: Vec<ArrayColumns>, dialect: &Dialect) -> Self {
-        let (targets, left_out, suspects) = (Vec::new(), Vec::new(), Vec::new());
+        let (targets, left_out, suspects, codes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let header = dialect.header().cloned();
-        Self { width: dialect.width, inputs, targets, weight: None, header, left_out, suspects }
+        Self { width: dialect.width, inputs, targets, weight: None, header, left_out, suspects, codes }
     }
 
     /// `inputs` takes the columns that are targets and weights.
@@ -282,7 +285,8 @@ impl ColumnLayout {
             let help = "at least one input is needed, and one target: several only if its kind is `values`";
             return Err(Error::data(who, problem, help));
         }
-        Ok(Self { width, inputs, targets, weight, header, left_out: Vec::new(), suspects: Vec::new() })
+        let (left_out, suspects, codes) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { width, inputs, targets, weight, header, left_out, suspects, codes })
     }
 
     /// Meaning of the columns.
@@ -367,6 +371,8 @@ struct Kinds<'a> {
     found: &'a [Profile],
     names: Vec<TableColumn>,
     missing: Missing,
+    /// Whether numbers with leading zeros are categories. An `Embedding` reads them as they are.
+    has_codes: bool,
 }
 
 impl<'a> Kinds<'a> {
@@ -383,14 +389,25 @@ impl<'a> Kinds<'a> {
         let names = (0..dialect.width)
             .map(|index| TableColumn { index, name: name(index), ..TableColumn::default() })
             .collect();
-        Ok(Self { who, given, found: &survey.columns, names, missing: settings.missing })
+        let has_codes = settings.embedded.is_empty();
+        Ok(Self { who, given, found: &survey.columns, names, missing: settings.missing, has_codes })
     }
 
     fn no_input(&self, column: usize) -> Option<NoInput> {
         let reason =
             self.found[column].no_input(self.names[column].name.as_deref()).filter(|_| self.given[column].is_none())?;
         // Where missing fields are errors, so is a column of them.
-        (reason != NoInput::NoValue || self.missing == Missing::Fill).then_some(reason)
+        let is_meant = match reason {
+            NoInput::NoValue => self.missing == Missing::Error,
+            NoInput::Codes => !self.has_codes,
+            _ => false,
+        };
+        (!is_meant).then_some(reason)
+    }
+
+    /// Whether a column counts as categories by its leading zeros alone.
+    fn is_code(&self, column: usize) -> bool {
+        self.has_codes && self.given[column].is_none() && self.found[column].is_code()
     }
 
     /// Whether a column seems to name rows, and no kind says that it is an input all the same.
@@ -412,6 +429,7 @@ impl<'a> Kinds<'a> {
                 _ => return Err(self.refuse(column, "needs dates of one form, but days and months can be confused")),
             },
             Some(kind) => kind.clone(),
+            None if found.is_code() && !self.has_codes => ColumnKind::Number,
             None => found.kind(),
         };
         Ok(ColumnReading::new(kind, self.missing))

@@ -17,7 +17,7 @@ const VERY_DIFFERENT: f64 = 100.0;
 pub(super) fn notes(table: &ReadTable<'_>) -> Vec<String> {
     let left_out = left_out(table);
     let others = [suspects(table), unused(table), missing(table), without_target(table), torn(table), unscaled(table)];
-    let others = others.into_iter().chain([numbered(table)]);
+    let others = others.into_iter().chain([numbered(table), codes(table)]);
     left_out.into_iter().chain(others.flatten()).collect()
 }
 
@@ -33,12 +33,13 @@ fn left_out(table: &ReadTable<'_>) -> Vec<String> {
             NoInput::OneValue => format!("{columns} of one value"),
             NoInput::NoValue => format!("{columns} without a value"),
             NoInput::UnclearDate => format!("{columns} of dates whose days and months can be confused"),
+            NoInput::Codes => format!("{columns} of codes that hardly repeat"),
         };
         let count = thousands(names.len());
         (!names.is_empty()).then(|| format!("{count} {what} {are} left out: {}", few(&names)))
     };
-    use NoInput::{FreeText, NoValue, OneValue, RowNumbers, UnclearDate};
-    [FreeText, RowNumbers, OneValue, NoValue, UnclearDate].into_iter().filter_map(note).collect()
+    use NoInput::{Codes, FreeText, NoValue, OneValue, RowNumbers, UnclearDate};
+    [FreeText, RowNumbers, OneValue, NoValue, UnclearDate, Codes].into_iter().filter_map(note).collect()
 }
 
 /// Inputs that seem to name rows.
@@ -64,6 +65,21 @@ fn numbered(table: &ReadTable<'_>) -> Option<String> {
         let count = thousands(names.len());
         format!("{count} columns share their name with others and are numbered in their order: {}", few(&names))
     })
+}
+
+/// Inputs of digits that count as categories.
+fn codes(table: &ReadTable<'_>) -> Option<String> {
+    let names: Vec<String> = table.layout.codes.iter().map(|column| table.layout.column(*column).to_string()).collect();
+    let (hold, count, them) = match names.len() {
+        0 => return None,
+        1 => ("column holds", "counts", "it"),
+        _ => ("columns hold", "count", "them"),
+    };
+    Some(format!(
+        "{} {hold} digits with leading zeros, as ZIP codes, and {count} as categories: {}; \"number\" in `kinds` makes {them} numbers",
+        thousands(names.len()),
+        few(&names)
+    ))
 }
 
 /// Columns with missing fields, and how many.

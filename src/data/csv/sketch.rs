@@ -40,6 +40,8 @@ pub struct ColumnSketch {
     pub missing: usize,
     /// Different values; `None` if they are too many to count.
     pub n_values: Option<usize>,
+    /// Whether it holds numbers with leading zeros, which count as categories.
+    pub is_code: bool,
     /// Whether all values are whole numbers.
     pub is_whole: bool,
     /// Smallest number.
@@ -65,6 +67,7 @@ pub fn sketch(path: &Path) -> Result<Sketch> {
         suspect: profile.suspect(name(index).as_deref()),
         missing: profile.missing,
         n_values: profile.n_levels(),
+        is_code: profile.is_code(),
         is_whole: profile.is_whole(),
         lowest: profile.lowest,
         highest: profile.highest,
@@ -91,6 +94,8 @@ impl ColumnSketch {
             (Some(NoInput::OneValue), _) => "one value",
             (Some(NoInput::NoValue), _) => "no value",
             (Some(NoInput::UnclearDate), _) => "date, day or month first",
+            (Some(NoInput::Codes), _) => "codes that hardly repeat",
+            (None, _) if self.is_code => "codes",
             (None, ColumnKind::Number) => "number",
             (None, ColumnKind::Boolean) => "yes or no",
             (None, ColumnKind::Date(_)) => "date",

@@ -17,6 +17,8 @@ const FEWEST_OF_TEXT: usize = 20;
 const FEWEST_NUMBERED: usize = 10;
 /// Rows from which on numbers from 0 or 1 on are shuffled numbers of rows, and no ranks of a few.
 const FEWEST_SHUFFLED: usize = 20;
+/// Digits of a code with leading zeros, at least.
+const FEWEST_OF_CODE: usize = 4;
 /// Characters of a hash code, at least.
 const FEWEST_OF_HEX: usize = 16;
 /// Part of a column's fields that are numbers where the others are mistakes; part of ids that are different.
@@ -53,6 +55,20 @@ pub(super) struct Profile {
     sum: u64,
     /// Whether a field is no hash code.
     is_not_hex: bool,
+    digits: Digits,
+}
+
+/// Fields as digits of one length: a ZIP code is one with its leading zeros, and no quantity.
+#[derive(Clone, Copy, Debug, Default)]
+struct Digits {
+    /// Length of the first field.
+    length: usize,
+    /// Whether a field has another length, or other characters.
+    is_broken: bool,
+    /// Whether a field begins with 0.
+    is_padded: bool,
+    /// Whether a field is no time as 0930, and no day as 1231.
+    is_not_time: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +109,8 @@ pub enum NoInput {
     NoValue,
     /// Dates whose day and month can't be told apart.
     UnclearDate,
+    /// Numbers with leading zeros, most of which come once.
+    Codes,
 }
 
 impl Survey {
@@ -130,6 +148,7 @@ impl Profile {
         }
         self.booleans += usize::from(boolean(field).is_some());
         self.is_not_hex |= !is_hex(field);
+        self.digits.add(field);
         self.forms.keep(field);
         self.levels.add(field);
     }
@@ -164,11 +183,18 @@ impl Profile {
     /// The kind of its fields.
     pub fn kind(&self) -> ColumnKind {
         match self.forms.left() {
+            _ if self.is_code() => ColumnKind::Category,
             _ if self.is_mostly_numbers() => ColumnKind::Number,
             _ if self.booleans == self.there => ColumnKind::Boolean,
             [] => ColumnKind::Category,
             [form, ..] => ColumnKind::Date(Some(form.clone())),
         }
+    }
+
+    /// Whether it holds codes: digits of one length, some with leading zeros, which numbers do not have.
+    pub fn is_code(&self) -> bool {
+        let Digits { length, is_broken, is_padded, is_not_time } = self.digits;
+        length >= FEWEST_OF_CODE && !is_broken && is_padded && (is_not_time || length != 4)
     }
 
     /// The forms in which all fields are dates.
@@ -178,13 +204,17 @@ impl Profile {
 
     /// Reason for which it is no input, unless it is asked for. `name` is the column's, if it has one.
     pub fn no_input(&self, name: Option<&str>) -> Option<NoInput> {
-        let is_number = self.kind() == ColumnKind::Number;
+        let (is_number, is_code) = (self.kind() == ColumnKind::Number, self.is_code());
         let is_one_number = is_number && self.numbers == self.there && self.lowest == self.highest;
         let is_one = (self.n_levels() == Some(1) || is_one_number) && self.missing == 0 && self.there > 1;
         match (self.n_levels(), self.kind()) {
             _ if self.there == 0 => Some(NoInput::NoValue),
             _ if is_one => Some(NoInput::OneValue),
-            _ if is_number => (self.numbers_rows() && name.is_some_and(names_rows)).then_some(NoInput::RowNumbers),
+            _ if (is_number || is_code) && self.numbers_rows() && name.is_some_and(names_rows) => {
+                Some(NoInput::RowNumbers)
+            }
+            _ if is_number => None,
+            _ if is_code => self.hardly_repeats().then_some(NoInput::Codes),
             (_, ColumnKind::Date(_)) => (self.forms().len() > 1).then_some(NoInput::UnclearDate),
             (None, ColumnKind::Category) => Some(NoInput::FreeText),
             (Some(levels), ColumnKind::Category) => {
@@ -210,6 +240,14 @@ impl Profile {
         }
         (self.there >= FEWEST_SHUFFLED && self.rising.flatten().is_none() && self.is_permutation())
             .then_some(Suspect::Shuffled)
+    }
+
+    /// Whether most of its numbers come once.
+    fn hardly_repeats(&self) -> bool {
+        let different = self.distinct.count();
+        #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+        let (fewest, there) = (FEWEST_OF_TEXT as f64, self.there as f64);
+        different > fewest && different * 2.0 > there
     }
 
     /// Whether it holds each number from 0 or 1 on once.
@@ -265,6 +303,18 @@ fn mixed(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
+}
+
+impl Digits {
+    fn add(&mut self, field: &str) {
+        if self.length == 0 {
+            self.length = field.len();
+        }
+        self.is_broken |= field.len() != self.length || !field.bytes().all(|digit| digit.is_ascii_digit());
+        self.is_padded |= field.starts_with('0');
+        let number = field.parse::<u32>().unwrap_or(u32::MAX);
+        self.is_not_time |= number / 100 > 23 || number % 100 > 59;
+    }
 }
 
 impl Distinct {

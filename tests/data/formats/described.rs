@@ -1,5 +1,7 @@
 //! What is said of data before anything runs.
 
+use manyhands::data::ColumnKind;
+
 use super::*;
 
 fn described(folder: &TempDir, text: &str, settings: &CsvSettings) -> String {
@@ -87,6 +89,41 @@ fn quotes_that_are_not_closed_are_found() {
     let settings = by_name("kind", TargetKind::Classes);
     let error = message_in(&folder, csv::open(folder.path().join("latin.csv"), &settings));
     assert!(error.starts_with("`latin.csv` line 2 needs UTF-8 text, but has other bytes\n  help: save"), "{error}");
+}
+
+/// A number has no leading zeros, so a column of ZIP codes is no quantity.
+#[test]
+fn numbers_with_leading_zeros_are_categories() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |codes: &[&str], settings: &CsvSettings| {
+        let rows: String =
+            (0..60).map(|row| format!("{},{},{}\n", row % 7, codes[row % codes.len()], row % 2)).collect();
+        csv::open(write(&folder, "t.csv", format!("a,zip,kind\n{rows}")), settings).unwrap().dataset
+    };
+    let kind = by_name("kind", TargetKind::Classes);
+    let width = |data: &InMemory| data.input_shapes()[0].len();
+    let told = |data: &InMemory| data.notes().iter().any(|note| note.contains("digits with leading zeros"));
+    let zips = ["01067", "80331", "50667"];
+    let data = open(&zips, &kind);
+    assert!(width(&data) == 4 && told(&data), "{:?}", data.notes());
+    for plain in [&["1067", "80331", "50667"][..], &["0930", "1115", "2359"], &["010", "700"], &["0106.5", "8033.1"]] {
+        let data = open(plain, &kind);
+        assert!(width(&data) == 2 && !told(&data), "{plain:?} {:?}", data.notes());
+    }
+    // A spreadsheet may have dropped the zeros since.
+    let later =
+        csv::open_inputs(&write(&folder, "new.csv", "a,zip\n0,01067\n0,1067\n"), &kind, &open(&zips, &kind).schema());
+    let later = all(&later.unwrap()).inputs[0].to_vec();
+    assert_eq!(later[..4], later[4..], "{later:?}");
+    // The settings decide, and so does an `Embedding`.
+    let kinds = [("zip".to_owned(), ColumnKind::Number)].into();
+    for settings in [CsvSettings { kinds, ..kind.clone() }, CsvSettings { embedded: vec![0], ..kind.clone() }] {
+        let data = open(&zips, &settings);
+        assert!(width(&data) == 2 && !told(&data), "{:?}", data.notes());
+    }
+    let own: Vec<String> = (0..60).map(|row| format!("{:05}", 7919 * row % 99991)).collect();
+    let data = open(&own.iter().map(String::as_str).collect::<Vec<_>>(), &kind);
+    assert_eq!(data.notes()[0], "1 column of codes that hardly repeat is left out: zip");
 }
 
 #[test]
