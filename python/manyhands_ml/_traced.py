@@ -307,7 +307,7 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
             places[id(self)] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def no_loss(self: Any, loss: Any) -> None:
-        raise Unsupported("adds a loss in its `call`: give `compile` a loss of your own")
+        raise Unsupported("adds a loss in its `call`: make what it needs an output, and give `compile` a loss of your own of this output")
 
     def looked(self: Any, inputs: Any) -> Any:
         return look_up(self, inputs) if isinstance(inputs, KerasTensor) else Looked(self, backend.convert_to_numpy(inputs))

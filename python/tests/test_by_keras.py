@@ -246,3 +246,59 @@ def test_what_keras_can_not_compute_for_the_engine_is_refused(rng: np.random.Gen
     staged.compile("sgd", _weighted_squares)
     with pytest.raises(SettingError, match="can't be computed outside of the adapters while the layers are placed in stages"):
         staged.fit(rng.normal(size=(ROWS, 6)), _numbers(rng), verbose=0)
+
+
+def _through(is_trained: bool) -> tuple[Any, Any]:
+    """A net, and a layer of it that a loss may call."""
+    first = layers.Dense(6, activation="tanh", trainable=is_trained)
+    return keras.Sequential([keras.Input((6,)), first, layers.Dense(6)]), first
+
+
+#: What `compile` gets of a layer with weights, and what the message names.
+READS_WEIGHTS: dict[str, tuple[Callable[[Any], dict[str, Any]], str]] = {
+    "a weight": (lambda layer: {"loss": lambda y, p: ops.mean(ops.square(y - p)) + ops.sum(ops.square(layer.kernel))}, "the loss"),
+    "a layer": (lambda layer: {"loss": lambda y, p: ops.mean(ops.square(layer(y) - layer(p)))}, "the loss"),
+    "a weight without its gradient": (lambda layer: {"loss": lambda y, p: ops.mean(ops.square(y - p) * ops.stop_gradient(layer.bias))}, "the loss"),
+    "a metric": (lambda layer: {"loss": "mse", "metrics": [lambda y, p: ops.sum(ops.square(layer.kernel))]}, "a metric"),
+}
+
+
+@pytest.mark.parametrize("name", READS_WEIGHTS)
+def test_a_loss_that_reads_what_is_trained_is_refused(name: str, rng: np.random.Generator) -> None:
+    arguments, who = READS_WEIGHTS[name]
+    x = rng.normal(size=(ROWS, 6)).astype("float32")
+    net, layer = _through(True)
+    model = make_parallel(net, "cpu")
+    model.compile("sgd", **arguments(layer))
+    for run in (model.fit, model.evaluate):
+        with pytest.raises(ModelError, match=f"{who} in `compile` needs outputs and targets alone, but reads the weight `.*{layer.name}/"):
+            run(x, x, verbose=0)
+
+
+def test_a_loss_that_reads_what_is_frozen_is_that_of_keras(rng: np.random.Generator) -> None:
+    """As a loss by a network of features; weights that a program sets later are read anew."""
+    x, told = rng.normal(size=(ROWS, 6)).astype("float32"), []
+    for adapters in (None, "cpu"):
+        keras.utils.set_random_seed(7)
+        net, layer = _through(False)
+        model: Any = net if adapters is None else make_parallel(net, adapters)
+        model.compile("sgd", READS_WEIGHTS["a layer"][0](layer)["loss"])
+        told.append([*_steps(model, x, x)[0]])
+        layer.set_weights([2 * value for value in layer.get_weights()])
+        told[-1] += [*_steps(model, x, x)[0], {"loss": model.evaluate(x, x, verbose=0)}]
+    for found, needed in zip(told[1], told[0], strict=True):
+        _equal(found, needed)
+
+
+def test_a_loss_gets_tensors(rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(ROWS, 6)).astype("float32"), _numbers(rng)
+    kinds: set[bool] = set()
+
+    def seen(y: Any, p: Any) -> Any:
+        kinds.add(isinstance(y, np.ndarray))
+        return ops.mean(ops.square(y - p))
+
+    model = make_parallel(_net(), "cpu")
+    model.compile("sgd", seen, metrics=[seen])
+    model.fit(x, y, verbose=0)
+    assert kinds == {False}

@@ -213,7 +213,7 @@ Of `keras.ops`: {_listed(_ops_that_run())}. Also `+`, `-`, `*`, `/`, powers 2 to
 | --- | --- |
 {_ways(lacking)}
 | other operations | a layer that does it; the message names the line |
-| values that decide what is computed, `add_loss`, variables that `call` changes | a loss of your own in `compile` |
+| values that decide what is computed, `add_loss`, variables that `call` changes | a loss of your own in `compile`, which sees outputs and targets: what else it needs becomes an output |
 | `train_step`, `test_step`, `compute_loss` of your own | a loss and metrics of your own in `compile` |
 
 ### Losses and metrics
