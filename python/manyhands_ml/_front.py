@@ -30,7 +30,7 @@ def front(model: Any) -> Front | None:
     if trace is None:
         return None
     made_by = {id(tensor): node for node in trace.nodes for tensor in node.outputs}
-    waiting = [node for node in trace.nodes if _prepares(node.operation)]
+    waiting = [node for node in trace.nodes if prepares(node.operation)]
     before: dict[int, Any] = {}
     while waiting:
         node = waiting.pop()
@@ -55,9 +55,9 @@ def whole(model: Any) -> Trace | None:
     return Trace.of(inner.inputs, inner.outputs) if model.built and getattr(inner, "inputs", None) else None
 
 
-def _prepares(operation: Any) -> bool:
+def prepares(operation: Any) -> bool:
     """Is it a layer of preprocessing that the engine lacks, or a model that has one?"""
     if is_graph(operation):
-        return any(map(_prepares, operation.layers))
+        return any(map(prepares, operation.layers))
     kind = type(operation)
     return kind.__module__.startswith("keras.src.layers.preprocessing.") and kind.__name__ not in LAYERS

@@ -14,10 +14,11 @@ from keras.src.backend import KerasTensor
 from keras.src.models.functional import Functional
 from keras.src.ops.function import make_node_key
 
-from ._front import Front, whole
+from ._front import Front, prepares, whole
 from ._layers import ATTENTIONS, FROZEN_BY_LORA, MASKS, RECURRENT, ROWS, STATISTICS, Settings, convert, has_own_activation, is_of_keras_hub
 from ._masks import outside_of
 from ._masks import read as read_mask
+from ._modes import at_rest
 from ._nodes import Graph, Node, Unsupported
 from ._ops import Value, Writer, written
 from ._settings import of_layer, of_model
@@ -50,7 +51,10 @@ def read(model: keras.Model, is_trained: bool, behind: Front | None = None) -> t
     if trace is None:
         graph.outputs = reader.model(model, names, "")
     else:
-        graph.outputs = reader.trace(Trace.of(inputs, trace.outputs, trace.places), names, "")
+        graph.outputs = reader.trace(Trace.of(inputs, trace.outputs, trace.places, trace.modes), names, "")
+    if isinstance(model, Traced):
+        of_mode = (node.operation.name for node in model.trace.nodes if id(node) in model.trace.modes and prepares(node.operation))
+        reader.problems += [f"layer `{name}`: a call with `training` of its own is not supported: leave the argument out" for name in of_mode]
     if is_trained:
         reader.problems += _of_weights(model, graph)
     return graph, reader.problems
@@ -132,6 +136,10 @@ class _Reader:
         self.is_trained = is_trained
         self.graph = Graph()
         self.problems: list[str] = []
+        #: Is what is read in training or at inference, whatever the model is? `None` if it is as the model.
+        self.mode: bool | None = None
+        #: Settings of layers in the mode of their first call.
+        self.modes: dict[int, Settings] = {}
         #: Names of tensors by their identity, and the tensors, which keep it.
         self.names: dict[int, tuple[str, Any]] = {}
 
@@ -201,7 +209,8 @@ class _Reader:
         needed = _read_for(trace)
         read = {id(tensor) for tensor in keras.tree.flatten(trace.outputs)} | {id(tensor) for node in needed for tensor in _read_tensors(node)}
         for node in needed:
-            operation, first = node.operation, len(self.problems)
+            operation, first, mode = node.operation, len(self.problems), self.mode
+            self.mode = trace.modes.get(id(node), mode)
             calls = [other for other in trace.nodes if other.operation is operation]
             reads = [known.get(id(tensor), "") for tensor in _read_tensors(node)]
             if "" in reads:
@@ -216,6 +225,7 @@ class _Reader:
                 made = self._of_ops(operation, node, reads, prefix)
             known.update((id(tensor), name) for tensor, name in zip(node.outputs, made))
             self._note(node.outputs, made)
+            self.mode = mode
             if place := trace.places.get(id(node)):
                 self.problems[first:] = [problem if " (at " in problem else f"{problem} (at {place})" for problem in self.problems[first:]]
         return [known[id(tensor)] for tensor in keras.tree.flatten(trace.outputs)]
@@ -240,7 +250,7 @@ class _Reader:
             problems.append("is not supported behind a mask, which `Embedding` and `Masking` make")
         try:
             rewritten = _REWRITTEN.get(type(layer))
-            trace = rewritten(layer, *_read_tensors(node)) if rewritten else traced(layer, node.arguments.args, node.arguments.kwargs)
+            trace = rewritten(layer, *_read_tensors(node)) if rewritten else traced(layer, node.arguments.args, node.arguments.kwargs, self.mode)
         except Unsupported as error:
             is_named = _is_code(layer) or type(layer) in _REWRITTEN or type(layer).__name__ in ATTENTIONS
             problems.append(str(error) if is_named else "this kind of layer is not supported")
@@ -307,6 +317,7 @@ class _Reader:
             self.problems.append(f"{who}: `activity_regularizer` is not supported behind an activation of your own")
         if is_activated:
             entry = {**entry, "config": {**entry["config"], "activation": "linear"}}
+        entry = {**entry, "config": self._in_mode(who, layer, kind, entry["config"])}
         settings = self._settings(who, layer, entry, kind, use)
         if kind in ATTENTIONS:
             settings["use_causal_mask"] = is_causal
@@ -338,6 +349,18 @@ class _Reader:
             return self._activated(who, layer, use, tensor)
         is_cut = kind in RECURRENT and use.has_states
         return self._with_states(layer, tensor, use) if is_cut else [tensor] * len(use.calls[use.number].output_tensors)
+
+    def _in_mode(self, who: str, layer: Any, kind: str, config: Settings) -> Settings:
+        """Settings with which a layer does in training and at inference what the code that calls it says."""
+        quiet, is_frozen = at_rest(config), kind != "BatchNormalization" or not layer.trainable
+        if self.mode is not None and not is_frozen and self.is_trained:
+            self.problems.append(f"{who}: a call with `training={self.mode}` is not supported: freeze it, or leave the argument out")
+        elif self.mode and (quiet != config or not is_frozen):
+            self.problems.append(f"{who}: a call with `training=True` is not supported: it holds for `predict`, too")
+        quiet = quiet if self.mode is False else config
+        if self.modes.setdefault(id(layer), quiet) != quiet:
+            self.problems.append(f"{who}: needs the same `training` in each of its calls")
+        return quiet
 
     def _activated(self, who: str, layer: Any, use: _Use, tensor: str) -> list[str]:
         """What a function of the user's own makes of a layer's output."""

@@ -160,5 +160,5 @@ def attended(
     """Stands for `MultiHeadAttention._compute_attention` while code is traced."""
     if return_attention_scores:
         raise Unsupported("gives scores of attention, which the engine never has")
-    operation = Attended(float(layer._inverse_sqrt_key_dim), float(layer._dropout), use_causal_mask)
+    operation = Attended(float(layer._inverse_sqrt_key_dim), float(layer._dropout) if training else 0.0, use_causal_mask)
     return operation(query, key, value, mask=attention_mask), None

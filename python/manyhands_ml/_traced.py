@@ -8,7 +8,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -21,6 +21,7 @@ from keras.src.ops.function import map_graph
 
 from ._held import Looked
 from ._masks import attended, stands_for
+from ._modes import Differs, called, fixed, pairs, populate
 from ._nodes import Unsupported
 
 #: Operators that a weight may begin with, and the operations that they are.
@@ -37,14 +38,16 @@ class Trace:
     nodes: list[Any]
     #: The line of the user's code that made each node, by its identity.
     places: dict[int, str]
+    #: By the identity of nodes: are they in training, whatever the model is? Others are as the model.
+    modes: dict[int, bool] = field(default_factory=dict)
 
     @staticmethod
-    def of(inputs: Any, outputs: Any, places: dict[int, str] | None = None) -> Trace:
+    def of(inputs: Any, outputs: Any, places: dict[int, str] | None = None, modes: dict[int, bool] | None = None) -> Trace:
         """What lies between symbolic tensors."""
         inputs, flat = keras.tree.flatten(inputs), keras.tree.flatten(outputs)
         _, by_depth, _, _ = map_graph(inputs, flat)
         nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]
-        return Trace(inputs, outputs, nodes, places or {})
+        return Trace(inputs, outputs, nodes, places or {}, modes or {})
 
 
 class Traced:
@@ -122,12 +125,32 @@ def is_graph(model: Any) -> bool:
     return isinstance(model, (Functional, keras.Sequential)) and type(model).call in (Functional.call, keras.Sequential.call)
 
 
-def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: bool | None = None) -> Trace:
     """What the `call` of a layer or model does with symbolic tensors.
+
+    Args:
+        mode: Whether it is in training; `None` if it is in training in `fit` alone.
 
     Raises:
         Unsupported: If it can't be told from them.
     """
+    trace = _once(layer, args, kwargs, mode is not False)
+    if mode is not None:
+        return trace
+    try:
+        trace.modes = fixed(trace, _once(layer, args, kwargs, False))
+    except Differs:
+        try:
+            pairs(trace, _once(layer, args, kwargs, True))
+        except Differs:
+            raise Unsupported("computes something else each time it is called, as with numbers of `np.random`") from None
+        problem = "computes something else in training than at inference: `training` may decide of `Dropout` and the like alone"
+        raise Unsupported(problem) from None
+    return trace
+
+
+def _once(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool) -> Trace:
+    """What the `call` of a layer or model does, in training or not."""
     fresh: dict[int, Any] = {}
 
     def symbol(value: Any) -> Any:
@@ -137,10 +160,12 @@ def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
         return fresh.get(id(value), value)
 
     args, kwargs = keras.tree.map_structure(symbol, (args, kwargs))
+    # Keras keeps it from code that doesn't take it.
+    kwargs.pop("training", None)
     if "training" in inspect.signature(layer.call).parameters:
-        kwargs["training"] = True
-    places: dict[int, str] = {}
-    with backend.StatelessScope() as scope, _noted(places):
+        kwargs["training"] = training
+    places, modes = dict[int, str](), dict[int, bool]()
+    with called(layer, training) as mode, backend.StatelessScope() as scope, _noted(places, modes, mode):
         held = {id(variable): _Weight(variable) for variable in layer.variables}
         scope.state_mapping.update(held)
         outputs = _guarded(lambda: layer.call(*args, **kwargs))
@@ -149,7 +174,7 @@ def traced(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
         raise Unsupported(f"changes the variable `{changed[0].variable.name}` in its `call`")
     if any(not isinstance(tensor, KerasTensor) for tensor in keras.tree.flatten(outputs)):
         raise Unsupported("gives something that is no tensor of its inputs")
-    return Trace.of(list(fresh.values()), outputs, places)
+    return Trace.of(list(fresh.values()), outputs, places, modes)
 
 
 def traced_function(function: Callable[[Any], Any], like: Any) -> Trace:
@@ -283,8 +308,10 @@ def _is_users(filename: str) -> bool:
 
 
 @contextmanager
-def _noted(places: dict[int, str]) -> Iterator[None]:
-    """Notes the line of the user's code that makes each node.
+def _noted(
+    places: dict[int, str], modes: dict[int, bool] | None = None, mode: Callable[[Any], bool] = lambda operation: True
+) -> Iterator[None]:
+    """Notes the line of the user's code that makes each node, and whether the node is in training.
 
     It lets a weight be the first factor of a tensor, and an `Embedding` look up places that are known. An array that is stretched to
     as many rows as a batch has stays as it is: all rows are alike. Attention with a mask of code's own is one operation, and the
@@ -300,6 +327,8 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         made(self, *args, **kwargs)
+        if modes is not None:
+            modes[id(self)] = mode(self.operation)
         frame = inspect.currentframe()
         while frame is not None and not _is_users(frame.f_code.co_filename):
             frame = frame.f_back
@@ -324,6 +353,7 @@ def _noted(places: dict[int, str]) -> Iterator[None]:
         # These are Keras' own call's, which is left out.
         if self.activity_regularizer is not None or self.dtype_policy.name != "float32":
             raise Unsupported(f"has a `{type(self).__name__}` with `activity_regularizer`, or whose `dtype` is not float32")
+        populate(self, args, kwargs)
         return _adapted(self, *args) if getattr(self, "lora_enabled", False) else self.call(*args, **kwargs)
 
     def operator(name: str) -> Any:
