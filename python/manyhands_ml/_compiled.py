@@ -55,7 +55,10 @@ def compiled(model: keras.Model, y: Any, *weights: Any) -> Compiled:
 
 def are_by_position(weights: Any) -> bool:
     """Has a row several sample weights: for its positions, or for the outputs of the model?"""
-    parts = [part for part in keras.tree.flatten(weights) if part is not None]
+    given = keras.tree.flatten(weights)
+    parts = [part for part in given if part is not None]
+    if parts and len(parts) < len(given):
+        return True
     if any(np.prod(part.shape) != part.shape[0] for part in parts):
         return True
     return any(part is not parts[0] and not np.array_equal(part, parts[0]) for part in parts)

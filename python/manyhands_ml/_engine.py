@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
+from keras.src import backend
 from numpy.typing import NDArray
 
 from . import _native
@@ -25,6 +28,8 @@ from .errors import MismatchError, NonFiniteError, SettingError, explained, rais
 _TOLERANCE = 1e-4
 #: Does the backend leave its arrays as they are?
 _IS_JAX = keras.backend.backend() == "jax"
+#: Losses that Keras computes of logits without clipping probabilities.
+_EXACT_OF_LOGITS = {"SparseCategoricalCrossentropy", "CategoricalCrossentropy", "BinaryCrossentropy"}
 #: Rows of the batch that goes through both.
 _CHECKED_ROWS = 32
 
@@ -54,6 +59,7 @@ class Engine:
         objective.settings["precision"] = precision
         raise_problems(f"model `{model.name}`", problems + more, "Keras")
         self.objective: Objective = objective
+        self._losses: list[Any] = compiled.losses if compiled is not None else []
         #: What computes loss and metrics where the engine does not.
         self.by_keras = ByKeras(model, objective.by_keras) if objective.by_keras else None
         self._is_penalized = any(key.endswith("_regularizer") for node in graph.nodes for key in node.settings)
@@ -247,6 +253,17 @@ class Engine:
         found = dict(numbers)
         return {name.keras: found[name.engine] for name in self.objective.names}
 
+    def _logits(self, flat: list[Floats], expected: Any) -> Any:
+        """Outputs of Keras with logits in place of the probabilities that a function makes of them."""
+        parts = keras.tree.flatten(expected)
+        for idx, (values, shape, head) in enumerate(zip(flat, self.output_shapes, self.objective.heads)):
+            if head is not None:
+                mask = backend.get_keras_mask(parts[idx])
+                parts[idx] = backend.convert_to_tensor(values.reshape(-1, *shape))
+                if mask is not None:
+                    backend.set_keras_mask(parts[idx], mask)
+        return keras.tree.pack_sequence_as(expected, parts) if keras.tree.is_nested(expected) else parts[0]
+
     def check(self, data: Data) -> None:
         """Compares what Keras and the adapters say of a batch, once.
 
@@ -261,7 +278,8 @@ class Engine:
         )
         batch = one_batch(self.feeds, (x, y, weight), self.reading(Reading.INFERENCE)).batch
         # Ours are first: data that are not finite are refused by row and column.
-        computed = self.predict(batch)
+        flat = self.trainer.predict(batch)
+        computed = self.outputs(flat)
         expected = _outputs_of_keras(self.model, x)
         for name, ours, theirs in zip(self.feeds.outputs, computed, keras.tree.flatten(expected)):
             _check_finite(f"output `{name}`", _numpy(theirs))
@@ -270,11 +288,17 @@ class Engine:
             # The loss is Keras' own.
             self.is_checked = True
             return
-        if any(head and _is_clipped(_numpy(part)) for head, part in zip(self.objective.heads, keras.tree.flatten(expected))):
+        probabilities = [_numpy(part) if head else None for head, part in zip(self.objective.heads, keras.tree.flatten(expected))]
+        clipped = {idx for idx, part in enumerate(probabilities) if part is not None and _is_clipped(part)}
+        kinds = {self.objective.settings["losses"][idx]["type"] for idx in clipped}
+        if not kinds <= _EXACT_OF_LOGITS:
             # There Keras cuts the loss off, and logits do not.
             self.is_checked = True
             return
-        loss = self.model.compute_loss(x=x, y=y, y_pred=expected, sample_weight=weight, training=False)
+        with _of_logits([loss for loss, head in zip(self._losses, self.objective.heads) if head and clipped]):
+            if clipped:
+                expected = self._logits(flat, expected)
+            loss = self.model.compute_loss(x=x, y=y, y_pred=expected, sample_weight=weight, training=False)
         _check_finite("the loss", _numpy(loss))
         _compare("the loss", np.float32(dict(self.trainer.test(batch))["loss"]), _numpy(loss))
         self.is_checked = True
@@ -355,6 +379,19 @@ def _numpy(tensor: Any) -> Any:
 def _is_clipped(probabilities: Any) -> bool:
     """Does Keras' cross-entropy take other probabilities than these? It keeps them from 1e-7 to 1 - 1e-7."""
     return bool(np.min(probabilities) < 1e-6 or np.max(probabilities) > 1 - 1e-6)
+
+
+@contextmanager
+def _of_logits(losses: list[Any]) -> Iterator[None]:
+    """Lets losses of Keras take logits, where they would clip probabilities."""
+    before = {id(loss): (loss, loss._fn_kwargs) for loss in losses}
+    try:
+        for loss, settings in before.values():
+            loss._fn_kwargs = {**settings, "from_logits": True}
+        yield
+    finally:
+        for loss, settings in before.values():
+            loss._fn_kwargs = settings
 
 
 def _check_finite(who: str, theirs: Any) -> None:

@@ -101,14 +101,17 @@ def _check_shape(name: str, shape: list[int], value: NDArray[Any]) -> None:
 
 
 def _weights(value: Any, outputs: list[str], rows: int) -> NDArray[Any] | None:
-    parts = [_array(part) for part in _all_parts(value, outputs) if part is not None] if value is not None else []
+    given = _all_parts(value, outputs)
+    parts = [_array(part) for part in given if part is not None]
     if not parts:
         return None
     first = parts[0]
     if first.size != rows:
         raise _refused("`sample_weight`", f"needs one number for each of {rows} rows, but has shape {list(first.shape)}")
-    if any(not np.array_equal(first, part) for part in parts[1:]) or len(parts) not in (1, len(outputs)):
-        raise _refused("`sample_weight`", "needs to be the same for all outputs")
+    is_of_all = not isinstance(value, (dict, list, tuple)) or len(parts) == len(outputs)
+    if not is_of_all or any(not np.array_equal(first, part) for part in parts[1:]):
+        problem = "needs to be the same for all outputs, because those of the first batch were"
+        raise DataError(explained("`sample_weight`", problem, "call `model.compile(...)` again: weights of each output may come with the first batch"))
     return first.reshape(rows)
 
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import three_or_slow
 from keras import layers, ops
 
-from manyhands_ml import ModelError, SettingError, make_parallel
+from manyhands_ml import DataError, ModelError, SettingError, make_parallel
 
 L, M = keras.losses, keras.metrics
 ROWS, BATCH = 40, 8
@@ -190,6 +190,37 @@ def test_weights_of_positions_are_those_of_keras(adapters: str, pair: Callable[.
     assert model._engine.by_keras is None
     model.fit(x, y, sample_weight=weights, verbose=0)
     assert model._engine.by_keras is not None
+
+
+@pytest.mark.parametrize("places", [(0,), (1,), (0, 1)])
+def test_weights_of_outputs_are_those_of_keras(places: tuple[int, ...], pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator) -> None:
+    """`None` is no weight of this output: it is not that of another one."""
+
+    def build() -> Any:
+        inputs = keras.Input((6,))
+        return keras.Model(inputs, [layers.Dense(3, name="a")(inputs), layers.Dense(1, name="b")(inputs)])
+
+    x, y = rng.normal(size=(ROWS, 6)).astype("float32"), list(_both(rng).values())
+    given = [rng.uniform(0, 2, ROWS).astype("float32") if place in places else None for place in range(2)]
+    told: list[Any] = []
+    for model in pair(build):
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+        told.append([model.fit(x, y, validation_data=(x, y, given), shuffle=False, verbose=0).history])
+        told[-1].append(model.fit(x, y, sample_weight=given, shuffle=False, verbose=0).history)
+        told[-1].append(model.evaluate(x, y, sample_weight=given, verbose=0, return_dict=True))
+        told[-1].append(model.train_on_batch(x, y, sample_weight=given, return_dict=True))
+    for found, needed in zip(told[1], told[0], strict=True):
+        _equal(found, needed)
+
+
+def test_weights_of_outputs_that_come_later_are_refused(rng: np.random.Generator) -> None:
+    """From a generator, behind a step whose loss was that of the adapters."""
+    x, y, weights = rng.normal(size=(ROWS, 6)).astype("float32"), _both(rng), np.ones(ROWS, "float32")
+    model = make_parallel(_two(), "cpu")
+    model.compile("sgd", "mse")
+    model.fit(x, y, verbose=0)
+    with pytest.raises(DataError, match="`sample_weight` needs to be the same for all outputs, because those of the first batch were"):
+        model.fit(((x, y, {"a": weights, "b": None}) for _ in range(2)), steps_per_epoch=1, verbose=0)
 
 
 def test_dropout_and_batch_statistics_are_those_of_a_loss_of_the_engine(pair: Callable[..., tuple[Any, Any]], rng: np.random.Generator) -> None:

@@ -132,6 +132,23 @@ def test_a_result_that_is_not_that_of_keras_is_an_error(monkeypatch: pytest.Monk
         np.testing.assert_array_equal(now, then)
 
 
+@pytest.mark.parametrize("loss", ["sparse_categorical_crossentropy", "binary_crossentropy", "mse"])
+def test_a_loss_that_is_not_that_of_keras_is_an_error(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Keras clips probabilities, which the first batch has here."""
+    activation = {"sparse_categorical_crossentropy": "softmax", "binary_crossentropy": "sigmoid"}.get(loss)
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2, activation=activation, kernel_initializer="identity")], name="net")
+    x = np.array([[90.0, -90.0, 0.0], [-90.0, 90.0, 0.0]])
+    y = np.array([1, 1]) if loss.startswith("sparse") else np.array([[0.0, 1.0], [0.0, 1.0]])
+    parallel = make_parallel(model, "cpu")
+    parallel.compile(keras.optimizers.SGD(0.0), loss)
+    assert parallel.fit(x, y, verbose=0).history["loss"][0] > 1
+    compute = keras.Model.compute_loss
+    parallel.compile("sgd", loss)
+    monkeypatch.setattr(keras.Model, "compute_loss", lambda self, *args, **named: 1.1 * compute(self, *args, **named))
+    with pytest.raises(MismatchError, match="the loss needs to be as Keras computes it, but differs by"):
+        parallel.fit(x, y, verbose=0)
+
+
 def test_what_keras_refuses_is_refused_with_a_reason() -> None:
     """No rows; weights that were frozen after `compile`; a loss that is not finite in Keras, too."""
 
