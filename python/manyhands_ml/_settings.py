@@ -50,6 +50,11 @@ OF_LAYERS: dict[str, str] = {
 
 #: Methods of a model that make its steps: an object that has one of its own is refused, and a class, but for `call`.
 _STEPS = ("call", "train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "compute_loss_and_updates")
+#: Methods of a model that run its steps: those of this package take their place.
+_RUNS = (
+    *("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"),
+    *("make_train_function", "make_test_function", "make_predict_function", "get_metrics_result"),
+)
 
 
 def of_process() -> Iterator[str]:
@@ -62,14 +67,22 @@ def of_process() -> Iterator[str]:
 
 def of_model(model: Any) -> Iterator[str]:
     """What a program has put in place of a model's own steps."""
-    for name in _STEPS:
+    for name in _STEPS + _RUNS:
         if name in vars(model):
             yield f"model `{model.name}`: has a `{name}` of its own in place of that of its class"
-    for name in _STEPS[1:]:
+    who = f"model `{model.name}` ({type(model).__name__})"
+    for name in _STEPS[1:] + _RUNS:
         owner = next((kind for kind in type(model).__mro__ if name in vars(kind)), None)
-        if owner is not None and not owner.__module__.startswith("keras."):
+        if owner is None or owner.__module__.startswith("keras."):
+            continue
+        if name in _RUNS and owner.__module__.startswith("keras_hub."):
+            if name == "fit" and getattr(model, "preprocessor", None) is not None:
+                yield f"{who}: has a `preprocessor`, which does not run; make it with `preprocessor=None`, and call that before `fit`"
+        elif name in _RUNS:
+            yield f"{who}: has a `{name}` of its own, which would not be called; leave it out: do what it does around the call"
+        else:
             way = "Keras computes a loss and metrics that `compile` gets, also those of your own, on the outputs"
-            yield f"model `{model.name}` ({type(model).__name__}): has a `{name}` of its own; leave it out: {way}"
+            yield f"{who}: has a `{name}` of its own; leave it out: {way}"
 
 
 def of_layer(who: str, layer: Any) -> Iterator[str]:

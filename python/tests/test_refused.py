@@ -86,6 +86,39 @@ def test_models_that_are_no_graph_are_refused() -> None:
         make_parallel(model, "cpu").fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
 
 
+@pytest.mark.parametrize("name", ["fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch", "get_metrics_result"])
+def test_runs_of_a_class_of_ones_own_are_refused(name: str) -> None:
+    """They would not be called: those of the package take their place."""
+
+    def run(self: Any, *args: Any, **named: Any) -> Any:
+        raise AssertionError
+
+    kind = type("Own", (keras.Sequential,), {name: run})
+    kind.__module__ = __name__
+    model = make_parallel(kind([keras.Input((3,)), layers.Dense(2)], name="net"), "cpu")
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match=rf"model `net` \(Own\): has a `{name}` of its own, which would not be called"):
+        model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    with pytest.raises(ModelError, match=f"has a `{name}` of its own"):
+        make_parallel(model.keras_model, "cpu").predict(np.ones((4, 3)), verbose=0)
+
+
+def test_a_preprocessor_of_keras_hub_is_refused() -> None:
+    """It is called in `fit` of KerasHub's own models, whose `fit` does nothing else than that of Keras."""
+    kind = type("Classifier", (keras.Sequential,), {"fit": keras.Sequential.fit, "preprocessor": None})
+    kind.__module__ = "keras_hub.src.models.classifier"
+    x, y = np.ones((4, 3)), np.ones((4, 2))
+    for preprocessor in (None, lambda x: x):
+        model = make_parallel(kind([keras.Input((3,)), layers.Dense(2)], name="net"), "cpu")
+        model.compile("sgd", "mse")
+        model.preprocessor = preprocessor
+        if preprocessor is None:
+            model.fit(x, y, verbose=0)
+            continue
+        with pytest.raises(ModelError, match="has a `preprocessor`, which does not run"):
+            model.fit(x, y, verbose=0)
+
+
 def test_what_compile_says_is_refused_with_the_layers() -> None:
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2, name="out")], name="net")
     model.compile(keras.optimizers.Adam(loss_scale_factor=2.0), "sparse_categorical_crossentropy", metrics=["mse"])
