@@ -30,6 +30,8 @@ class Compiled:
     weighted_metrics: bool
     #: Does a sample weight belong to a position of a row, or to one of several outputs?
     weights_by_position: bool = False
+    #: Does a metric read a list or dict within the outputs?
+    metrics_of_lists: bool = False
 
 
 def compiled(model: keras.Model, y: Any, *weights: Any) -> Compiled:
@@ -175,6 +177,9 @@ def _of(model: keras.Model, losses: Any, metrics: Any) -> Compiled:
         found.weighted_metrics = any(metrics._flat_weighted_metrics)
         names: dict[str, int] = {}
         for place, listed in zip(metrics._flatten_y(_places(model)), metrics._flat_metrics):
+            # Within an outer list or dict, Keras gives metrics the inner one as it is.
+            found.metrics_of_lists |= bool(listed) and keras.tree.is_nested(place)
+            place = keras.tree.flatten(place)[0]
             for metric in listed.metrics if listed else ():
                 name = f"{listed.output_name}_{metric.name}" if listed.output_name else metric.name
                 # Keras numbers those of one name.

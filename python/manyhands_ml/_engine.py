@@ -360,7 +360,7 @@ def _trainable_flags(model: keras.Model) -> list[bool]:
 def _keys(model: keras.Model, graph: Graph) -> list[str]:
     """Names of the inputs where `x` is a dict."""
     struct = getattr(model, "_inputs_struct", None)
-    if isinstance(struct, dict):
+    if isinstance(struct, dict) and not any(keras.tree.is_nested(part) for part in struct.values()):
         # Inputs are those of the flattened structure.
         by_tensor = {id(tensor): key for key, tensor in struct.items()}
         return [by_tensor[id(tensor)] for tensor in model.inputs]

@@ -228,6 +228,12 @@ def convert(
         reader.by_keras.append("`sample_weight` by position or by output")
     if compiled.weighted_metrics:
         reader.by_keras.append("`weighted_metrics`")
+    if compiled.metrics_of_lists:
+        reader.by_keras.append("metrics of outputs within a list or dict")
+    for output, tensor, metrics in zip(outputs, model.outputs, compiled.metrics):
+        if metrics and len(tensor.shape) == 1:
+            # There a metric is a mean over rows, of which Keras takes the mean over batches.
+            reader.by_keras.append(f"metrics of `{output}`: its rows are single numbers")
     rows = [reader.loss(output, loss) for output, loss in zip(outputs, compiled.losses)]
     heads = [reader.head(own, idx, settings, logits) for idx, (settings, logits, _) in enumerate(rows)]
     names, wanted = reader.metrics(own, [(settings["type"], logits) for settings, logits, _ in rows], compiled)

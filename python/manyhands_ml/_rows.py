@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -67,16 +69,35 @@ def _targets(feeds: Feeds, y: Any, rows: int) -> list[NDArray[Any]]:
 
 
 def parts(value: Any, names: list[str]) -> list[Any]:
-    """The values of a dict by these names, or of a list; `None` for what a dict lacks."""
-    if isinstance(value, dict):
+    """The values of a dict by these names, or of a list; `None` for what a dict lacks. Those of structures within are in Keras' order."""
+    if isinstance(value, dict) and not _is_deep(value):
         if not set(value) & set(names):
             raise _refused(f"`{names[0]}`", f"is needed, but the data have {sorted(value)}")
         return [value.get(name) for name in names]
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    if isinstance(value, (list, tuple)):
+        return [found for part in value for found in _flat(part)]
+    return list(_flat(value))
+
+
+def _is_deep(value: Any) -> bool:
+    """Are there structures within a dict?"""
+    return any(isinstance(part, (dict, list, tuple)) for part in value.values())
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """The leaves of a structure: dicts by their sorted keys. A list of numbers is one."""
+    if isinstance(value, dict):
+        keys = value if isinstance(value, OrderedDict) else sorted(value)
+        value = [value[key] for key in keys]
+    if isinstance(value, (list, tuple)) and not any(isinstance(part, Number) for part in value):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value
 
 
 def _all_parts(value: Any, names: list[str]) -> list[Any]:
-    missing = [name for name in names if isinstance(value, dict) and name not in value]
+    missing = [name for name in names if isinstance(value, dict) and not _is_deep(value) and name not in value]
     if missing:
         raise _refused(f"`{missing[0]}`", f"is needed, but the data have {sorted(value)}")
     return parts(value, names)
