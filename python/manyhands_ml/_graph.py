@@ -55,7 +55,13 @@ def read(model: keras.Model, is_trained: bool, behind: Front | None = None) -> t
     if isinstance(model, Traced):
         of_mode = (node.operation.name for node in model.trace.nodes if id(node) in model.trace.modes and prepares(node.operation))
         reader.problems += [f"layer `{name}`: a call with `training` of its own is not supported: leave the argument out" for name in of_mode]
-    if is_trained:
+    for idx, output in enumerate(graph.outputs):
+        if output in graph.outputs[:idx]:
+            # The engine tells outputs apart by their names.
+            graph.outputs[idx] = again = _free(f"{output}.again", {node.name for node in graph.nodes})
+            graph.nodes.append(Node(again, again, None, {"type": "Activation", "activation": "linear"}, [output], is_first=True))
+    if is_trained and not reader.problems:
+        # Behind what is refused, nothing is read.
         reader.problems += _of_weights(model, graph)
     return graph, reader.problems
 

@@ -315,7 +315,8 @@ class _Reader:
         known = {*OF_LOSSES, "from_logits", *row.take}
         self.by_keras += [f"{who}: {problem}" for problem in of_dtype(loss)]
         for key, value in config.items():
-            if key not in known and value != row.need.get(key):
+            is_listed = key in row.take and np.ndim(value) > 0
+            if is_listed or key not in known and value != row.need.get(key):
                 self.by_keras.append(f"{who}: `{key}` is {value}")
         reduction = config.get("reduction", "sum_over_batch_size")
         reduction = "sum_over_batch_size" if reduction == "mean" else reduction

@@ -204,6 +204,8 @@ def over_time(layer: Any, tensor: Any) -> Trace:
     inner, x = layer.layer, _input(tensor)
     if any(isinstance(part, keras.layers.BatchNormalization) for part in inner._flatten_layers()):
         raise Unsupported("needs a layer without statistics")
+    if any(getattr(part, "activity_regularizer", None) is not None for part in inner._flatten_layers()):
+        raise Unsupported("needs a layer without `activity_regularizer`")
     if isinstance(inner, _EACH_STEP):
         return Trace.of(x, inner(x))
     steps = [inner(x[:, step]) for step in range(x.shape[1])]
@@ -257,8 +259,13 @@ class _Weight:
     def __init__(self, variable: Any) -> None:
         self.variable = variable
 
-    def __getattr__(self, name: str) -> Any:
+    def _refuse(self, *_: Any) -> Any:
+        if self.variable.name == "seed_generator_state":
+            raise Unsupported("draws random numbers by `keras.random`; layers such as `GaussianNoise` and `Dropout` draw them here")
         raise Unsupported("computes with a weight alone; begin with a tensor, such as `ops.matmul(x, weight)`")
+
+    __getattr__ = __getitem__ = __array__ = __iter__ = __bool__ = __float__ = __int__ = __neg__ = __pow__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse
 
 
 def _input(value: Any) -> Any:

@@ -97,6 +97,12 @@ CASES: dict[str, Case] = {
         lambda rng: rng.integers(0, 3, ROWS),
         (6,),
     ),
+    "a factor for each class": (
+        lambda: _net(3, "softmax"),
+        lambda: {"loss": L.CategoricalFocalCrossentropy(alpha=[0.2, 0.3, 0.5])},
+        lambda rng: np.eye(3, dtype="float32")[rng.integers(0, 3, ROWS)],
+        (6,),
+    ),
     "a metric": (_net, lambda: {"loss": "mse", "metrics": [_largest_error, _Count(), "mae"]}, _numbers, (6,)),
     "a metric of Keras": (
         lambda: _net(3, "softmax"),

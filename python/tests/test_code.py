@@ -438,12 +438,15 @@ class Mistaken(layers.Layer):
         self.how = how
         self.w = self.add_weight(shape=(4, 4), name="w")
         self.seen = self.add_weight(shape=(), initializer="zeros", trainable=False, name="seen")
+        self.seeds = keras.random.SeedGenerator(1)
         self.places = layers.Embedding(4, 4, mask_zero=how == "masks places") if "places" in how else None
 
     def call(self, x: Any) -> Any:
         if self.places is not None:
             found = self.places(np.arange(1))
             return layers.Add()([x @ self.w, found]) if self.how == "a layer adds places" else x @ self.w + (found + 1.0)
+        if self.how == "draws":
+            return x @ self.w + keras.random.normal(ops.shape(x), seed=self.seeds)
         if self.how == "sorts":
             return ops.sort(x @ self.w)
         if self.how == "stops":
@@ -462,6 +465,7 @@ class Mistaken(layers.Layer):
     [
         ("sorts", r"operation `mistaken.sort` \(Sort\): this operation of `keras.ops` is not supported: use a layer in its place \(at .*test_code.py:\d+\)"),
         ("stops", r"operation `mistaken.stop_gradient` \(StopGradient\): this operation of `keras.ops` is not supported"),
+        ("draws", r"layer `mistaken` \(Mistaken\): draws random numbers by `keras.random`; layers such as `GaussianNoise`.*\(at .*test_code.py:\d+\)"),
         ("weight alone", r"layer `mistaken` \(Mistaken\): .*\(at .*test_code.py:\d+\)"),
         ("counts", r"layer `mistaken` \(Mistaken\): .*(changes the variable `seen`|can't be traced|weight alone)"),
         ("adds a loss", r"layer `mistaken` \(Mistaken\): adds a loss in its `call`"),

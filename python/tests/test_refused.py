@@ -103,6 +103,23 @@ def test_runs_of_a_class_of_ones_own_are_refused(name: str) -> None:
         make_parallel(model.keras_model, "cpu").predict(np.ones((4, 3)), verbose=0)
 
 
+def test_a_layer_that_is_not_there_is_the_only_problem() -> None:
+    """Weights before it, which nothing reads then, are none."""
+    model = keras.Sequential([keras.Input((6, 2)), layers.Dense(3), layers.Conv1DTranspose(2, 2, name="wide")], name="net")
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match=r"one place to change\n    layer `wide` \(Conv1DTranspose\): this kind of layer is not supported\n  help"):
+        make_parallel(model, "cpu").fit(np.ones((4, 6, 2)), np.ones((4, 7, 2)), verbose=0)
+
+
+def test_penalties_of_steps_are_refused() -> None:
+    """Keras computes those of a layer on each step in another way."""
+    each = layers.TimeDistributed(layers.Dense(3, activity_regularizer="l2"), name="each")
+    model = keras.Sequential([keras.Input((6, 2)), each], name="net")
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match=r"layer `each` \(TimeDistributed\): needs a layer without `activity_regularizer`"):
+        make_parallel(model, "cpu").fit(np.ones((4, 6, 2)), np.ones((4, 6, 3)), verbose=0)
+
+
 def test_a_preprocessor_of_keras_hub_is_refused() -> None:
     """It is called in `fit` of KerasHub's own models, whose `fit` does nothing else than that of Keras."""
     kind = type("Classifier", (keras.Sequential,), {"fit": keras.Sequential.fit, "preprocessor": None})

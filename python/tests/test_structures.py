@@ -88,3 +88,13 @@ def test_metrics_of_rows_of_single_numbers_are_those_of_keras() -> None:
     _compare(
         lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1), layers.Reshape(())]), {"loss": "mse", "metrics": ["mae"]}, a, q[:, 0]
     )
+
+
+def test_an_output_may_be_there_twice() -> None:
+    a, *_ = _data()
+    inputs = keras.Input((6,))
+    out = layers.Dense(3)(inputs)
+    model = keras.Model(inputs, [out, out])
+    expected = model.predict(a, verbose=0)
+    for found, needed in zip(make_parallel(model, "cpu").predict(a, verbose=0), expected, strict=True):
+        np.testing.assert_allclose(found, needed, atol=1e-5)
