@@ -17,7 +17,7 @@ from ._by_keras import ByKeras
 from ._data import Arrays, Data, Reading, one_batch
 from ._compiled import Compiled
 from ._front import front
-from ._graph import output_names, read
+from ._graph import is_code, output_names, read
 from ._nodes import Graph
 from ._objective import OPTIMIZERS, Floats, Objective, apply_head, convert, state_attributes, tell_step
 from ._rig import Rig
@@ -253,6 +253,18 @@ class Engine:
         found = dict(numbers)
         return {name.keras: found[name.engine] for name in self.objective.names}
 
+    def _compare(self, who: str, ours: Any, theirs: Any) -> None:
+        difference = np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)) / np.maximum(1.0, np.abs(theirs))
+        if ours.shape == theirs.shape and np.all(difference <= _TOLERANCE):
+            return
+        worst = float(np.max(difference)) if ours.shape == theirs.shape else float("nan")
+        problem = f"needs to be as Keras computes it, but differs by {worst:.2g} (at most {_TOLERANCE:g} is rounding)"
+        help = "nothing was trained; please report the model: this is an error of manyhands_ml"
+        if any(map(is_code, self.model._flatten_layers())):
+            # Symbolic tensors have no number of rows.
+            help = "nothing was trained; does code of your own decide by `x.shape[0]`? If not, please report the model"
+        raise MismatchError(explained(who, problem, help))
+
     def _logits(self, flat: list[Floats], expected: Any) -> Any:
         """Outputs of Keras with logits in place of the probabilities that a function makes of them."""
         parts = keras.tree.flatten(expected)
@@ -283,7 +295,7 @@ class Engine:
         expected = _outputs_of_keras(self.model, x)
         for name, ours, theirs in zip(self.feeds.outputs, computed, keras.tree.flatten(expected)):
             _check_finite(f"output `{name}`", _numpy(theirs))
-            _compare(f"output `{name}`", ours, _numpy(theirs))
+            self._compare(f"output `{name}`", ours, _numpy(theirs))
         if self.by_keras is not None:
             # The loss is Keras' own.
             self.is_checked = True
@@ -300,7 +312,7 @@ class Engine:
                 expected = self._logits(flat, expected)
             loss = self.model.compute_loss(x=x, y=y, y_pred=expected, sample_weight=weight, training=False)
         _check_finite("the loss", _numpy(loss))
-        _compare("the loss", np.float32(dict(self.trainer.test(batch))["loss"]), _numpy(loss))
+        self._compare("the loss", np.float32(dict(self.trainer.test(batch))["loss"]), _numpy(loss))
         self.is_checked = True
 
 
@@ -400,16 +412,3 @@ def _check_finite(who: str, theirs: Any) -> None:
         value = np.ravel(theirs)[~np.isfinite(np.ravel(theirs))][0]
         problem = f"needs to be finite, but Keras, too, computes {value} for the first rows"
         raise NonFiniteError(explained(who, problem, "scale inputs and targets, for example to mean 0 and deviation 1"))
-
-
-def _compare(who: str, ours: Any, theirs: Any) -> None:
-    difference = np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)) / np.maximum(1.0, np.abs(theirs))
-    if ours.shape != theirs.shape or not np.all(difference <= _TOLERANCE):
-        worst = float(np.max(difference)) if ours.shape == theirs.shape else float("nan")
-        raise MismatchError(
-            explained(
-                who,
-                f"needs to be as Keras computes it, but differs by {worst:.2g} (at most {_TOLERANCE:g} is rounding)",
-                "nothing was trained; please report the model: this is an error of manyhands_ml",
-            )
-        )

@@ -115,7 +115,7 @@ def _resets_before(layer: Any) -> bool:
 _REWRITTEN = {keras.layers.TimeDistributed: over_time, keras.layers.GRU: reset_before}
 
 
-def _is_code(operation: Any) -> bool:
+def is_code(operation: Any) -> bool:
     """Is it a layer or a model of the user's own, or one of Keras that calls a function of the user's?"""
     is_own = not type(operation).__module__.startswith("keras.") and not is_graph(operation) and not is_of_keras_hub(operation)
     return isinstance(operation, (keras.Layer, Lambda)) and (is_own or isinstance(operation, Lambda))
@@ -151,7 +151,7 @@ class _Reader:
 
     def model(self, model: Any, inputs: list[str], prefix: str) -> list[str]:
         """Adds the layers of a model that reads these tensors; gives its outputs."""
-        if type(model) not in (keras.Sequential, keras.Model, Functional) or any(map(_is_code, _operations(model))):
+        if type(model) not in (keras.Sequential, keras.Model, Functional) or any(map(is_code, _operations(model))):
             # Its configuration may not tell it.
             inner = getattr(model, "_functional", model)
             return self.trace(Trace.of(inner.inputs, inner.outputs), inputs, prefix)
@@ -258,7 +258,7 @@ class _Reader:
             rewritten = _REWRITTEN.get(type(layer))
             trace = rewritten(layer, *_read_tensors(node)) if rewritten else traced(layer, node.arguments.args, node.arguments.kwargs, self.mode)
         except Unsupported as error:
-            is_named = _is_code(layer) or type(layer) in _REWRITTEN or type(layer).__name__ in ATTENTIONS
+            is_named = is_code(layer) or type(layer) in _REWRITTEN or type(layer).__name__ in ATTENTIONS
             problems.append(str(error) if is_named else "this kind of layer is not supported")
         if problems:
             self.problems += [f"{who}: {problem}" for problem in problems if use.number == 0]
@@ -283,7 +283,7 @@ class _Reader:
         kind, name = entry["class_name"], prefix + entry["config"]["name"].replace("/", ".")
         row = ROWS.get(kind)
         has_own_mask = kind == "MultiHeadAttention" and use.kwargs.get("attention_mask") is not None
-        if _is_code(layer) or (row is None and not is_graph(layer)) or _resets_before(layer) or has_own_mask:
+        if is_code(layer) or (row is None and not is_graph(layer)) or _resets_before(layer) or has_own_mask:
             return self._code(layer, inputs, name, use)
         who, kwargs = f"layer `{name}` ({kind})", use.kwargs
         # Keras' own graphs pay no attention to `training` in a call: `fit` and `predict` say what it is.
@@ -405,7 +405,7 @@ class _Reader:
 
     def _without_mask(self, layer: Any, calls: list[Any], outputs: list[str]) -> list[str]:
         """Outputs without a mask, where Keras drops it and the engine's layer would pass it on."""
-        if is_graph(layer) or _is_code(layer) or type(layer).__name__ not in ROWS:
+        if is_graph(layer) or is_code(layer) or type(layer).__name__ not in ROWS:
             return outputs
         is_dropped = not layer.supports_masking
         if not (is_dropped and _has_mask(calls)):
@@ -478,7 +478,7 @@ class _Use:
 
 def _entry(layer: Any) -> Settings:
     """Class and configuration of a layer, as a model's configuration has them."""
-    if _is_code(layer) or is_graph(layer):
+    if is_code(layer) or is_graph(layer):
         return {"class_name": type(layer).__name__, "config": {"name": layer.name}}
     return dict(keras.saving.serialize_keras_object(layer))
 
@@ -498,7 +498,7 @@ def _read_for(trace: Trace) -> list[Any]:
 def _read_tensors(node: Any) -> list[Any]:
     """Tensors that a use of a layer reads, apart from masks."""
     kwargs = node.arguments.kwargs
-    if _is_code(node.operation):
+    if is_code(node.operation):
         # Code may read anything. A mask is not computed, but read by its meaning where attention takes it.
         named = [value for key, value in kwargs.items() if "mask" not in key]
     else:

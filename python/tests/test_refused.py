@@ -182,6 +182,15 @@ def test_a_result_that_is_not_that_of_keras_is_an_error(monkeypatch: pytest.Monk
         np.testing.assert_array_equal(now, then)
 
 
+def test_code_that_decides_by_the_number_of_rows_is_an_error() -> None:
+    """It has none where the code is read."""
+    twice = layers.Lambda(lambda x: x if x.shape[0] is None else 2.0 * x)
+    model = make_parallel(keras.Sequential([keras.Input((3,)), twice, layers.Dense(2)], name="net"), "cpu")
+    model.compile("sgd", "mse")
+    with pytest.raises(MismatchError, match="nothing was trained; does code of your own decide by `x.shape\\[0\\]`"):
+        model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+
+
 @pytest.mark.parametrize("loss", ["sparse_categorical_crossentropy", "binary_crossentropy", "mse"])
 def test_a_loss_that_is_not_that_of_keras_is_an_error(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where Keras clips probabilities, which the first batch has here."""
