@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
-from torch.utils import _pytree
 
 from .. import _native
 from .._ahead import Ahead
 from .._objects import TELL_MS, Means
 from .._rig import Placement, Rig, Split
-from .._rows import Feeds, rows_of
-from ..errors import DataError, MismatchError, NonFiniteError, SettingError, explained, raise_problems
-from ._graph import Floats, Graph, Settings, Tensor, Weight, shape_here
-from ._objective import LEAST_RATE, Objective, base_group, convert, rate_factor
-from ._trace import in_modes, trace, training_modes
+from ..errors import DataError, SettingError, explained
+from ._engine import Engine, listed, tensor_of
 
-#: Largest difference to PyTorch, relative where numbers are above 1.
-_TOLERANCE = 1e-4
-#: Rows of the example that is traced, and of the batch that goes through both.
-_EXAMPLE_ROWS, _CHECKED_ROWS = 5, 32
+#: Rows of the batch that goes through both.
+_CHECKED_ROWS = 32
 
 
 class Trainer:
@@ -103,7 +95,7 @@ class Trainer:
         self._module, self._loss, self._optimizer = module, loss, optimizer
         self._batch_statistics, self._clip_norm, self._seed = batch_statistics, clip_norm, seed
         self._rng = np.random.default_rng(seed)
-        self._engine: _Engine | None = None
+        self._engine: Engine | None = None
         # The first rows that came.
         self._inputs: list[torch.Tensor] = []
         self._targets: torch.Tensor | None = None
@@ -173,7 +165,7 @@ class Trainer:
                 engine.push()
         return history
 
-    def _fit_arrays(self, engine: _Engine, x: Any, y: Any, batch_size: int, shuffle: bool, means: Means) -> None:
+    def _fit_arrays(self, engine: Engine, x: Any, y: Any, batch_size: int, shuffle: bool, means: Means) -> None:
         rows = engine.rows(x, y)
         order = self._rng.permutation(rows.rows) if shuffle else np.arange(rows.rows)
         engine.is_ahead = True
@@ -182,18 +174,18 @@ class Trainer:
 
     def _batches(self, x: Any, y: Any, batch_size: int, shuffle: bool) -> Iterator[Any]:
         """Batches of arrays, as `_fit_arrays` takes them."""
-        inputs, targets = [_tensor(part) for part in _listed(x)], _tensor(y)
+        inputs, targets = [tensor_of(part) for part in listed(x)], tensor_of(y)
         order = torch.from_numpy(self._rng.permutation(len(targets)) if shuffle else np.arange(len(targets)))
         for places in order.split(batch_size):
             yield [part[places] for part in inputs], targets[places]
 
-    def _fit_by_torch(self, engine: _Engine, batches: Iterable[Any], means: Means) -> None:
+    def _fit_by_torch(self, engine: Engine, batches: Iterable[Any], means: Means) -> None:
         engine.is_ahead = True
         for batch in batches:
             x, y = _parts(batch)
-            means.add([("loss", engine.step_by_torch(x, _tensor(y)))], len(y))
+            means.add([("loss", engine.step_by_torch(x, tensor_of(y)))], len(y))
 
-    def _fit_batches(self, engine: _Engine, batches: Iterable[Any], means: Means) -> None:
+    def _fit_batches(self, engine: Engine, batches: Iterable[Any], means: Means) -> None:
         begun: deque[int] = deque()
         engine.is_ahead = True
         check = engine.native.check()
@@ -223,7 +215,7 @@ class Trainer:
         if engine.objective.by_torch:
             for batch in x if y is None else self._batches(x, y, batch_size, shuffle=False):
                 inputs, targets = _parts(batch)
-                means.add([("loss", engine.loss_by_torch(inputs, _tensor(targets)))], len(targets))
+                means.add([("loss", engine.loss_by_torch(inputs, tensor_of(targets)))], len(targets))
             return means.logs
         if y is not None:
             engine.native.evaluate(engine.rows(x, y), batch_size, means.tell, TELL_MS)
@@ -257,7 +249,7 @@ class Trainer:
             outputs.append(opened.output(opened.native.predict(_native.Batch(opened.rows(inputs, None)))[0]))
         return torch.cat(outputs)
 
-    def _opened(self, x: Any, y: Any, is_prediction: bool = False) -> _Engine:
+    def _opened(self, x: Any, y: Any, is_prediction: bool = False) -> Engine:
         """The engine, made and checked with the first rows that come."""
         if self._engine is None or not (self._engine.is_checked or is_prediction):
             if y is None and not is_prediction:
@@ -265,14 +257,14 @@ class Trainer:
                 if first is None:
                     raise DataError(explained("the data", "need at least one batch, but have none", "give a loader with rows"))
                 x, y = _parts(first)
-            self._inputs = [_tensor(part[:_CHECKED_ROWS]) for part in _listed(x)]
-            self._targets = None if y is None else _tensor(y[:_CHECKED_ROWS])
+            self._inputs = [tensor_of(part[:_CHECKED_ROWS]) for part in listed(x)]
+            self._targets = None if y is None else tensor_of(y[:_CHECKED_ROWS])
         return self._current()
 
-    def _current(self) -> _Engine:
+    def _current(self) -> Engine:
         """The engine, made anew where something has changed that it was made of: what is frozen, a mode, a setting, a weight."""
         settings = {"batch_statistics": self._batch_statistics, "seed": self._seed, "clip_norm": self._clip_norm}
-        engine = _Engine(self._module, self._loss, self._optimizer, self._inputs, self._targets, settings)
+        engine = Engine(self._module, self._loss, self._optimizer, self._inputs, self._targets, settings)
         if self._engine is not None and self._engine.made_of() == engine.made_of():
             engine = self._engine
         else:
@@ -287,354 +279,11 @@ class Trainer:
         return engine
 
 
-def _has_same_bits(values: Floats, known: Floats) -> bool:
-    """Are they the same, each NaN included? Whole numbers are compared several times as fast."""
-    return np.array_equal(np.ascontiguousarray(values).view(np.int32), np.ascontiguousarray(known).view(np.int32))
-
-
-def _unused(group: Settings) -> dict[str, bool]:
-    """State that PyTorch does not keep with these settings."""
-    return {"momentum_buffer": not group.get("momentum"), "grad_avg": not group.get("centered"), "max_exp_avg_sq": not group.get("amsgrad")}
-
-
-class _Engine:
-    """The native trainer of a module, and the two-way traffic of weights and optimizer state."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        loss: Any,
-        optimizer: torch.optim.Optimizer,
-        inputs: list[torch.Tensor],
-        targets: torch.Tensor | None,
-        settings: dict[str, Any],
-    ) -> None:
-        self._module, self._loss, self._optimizer = module, loss, optimizer
-        places = torch.arange(_EXAMPLE_ROWS) % len(inputs[0])
-        device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-        self._device = device
-        graph, problems = trace(module, [part[places].to(device) for part in inputs])
-        # Of classes there are numbers, or a probability for each.
-        probabilities = targets is not None and any(tensor.shape == tuple(targets.shape[1:]) for tensor in graph.outputs)
-        log_axis = graph.outputs[0].log_axis if graph.outputs else None
-        objective, more = convert(loss, optimizer, dict(module.named_parameters()), probabilities, log_axis)
-        self.graph: Graph = graph
-        self.objective: Objective = objective
-        if graph.outputs:
-            self._end(problems)
-        self._group(problems)
-        raise_problems(f"module `{type(module).__name__}`", problems + more, "PyTorch")
-        objective.settings.update(settings)
-        self.rate = 0.0
-        #: Has the output of a batch been compared with PyTorch's? And the loss?
-        self.is_compared = self.is_checked = False
-        self.is_ahead = False
-        # Weights and state that both have.
-        self._known: dict[str, Floats] = {}
-        self._known_state: dict[str, Floats] = {}
-        self._steps = 0
-        #: Has `SGD` momentum from an earlier step?
-        self._has_momentum = False
-
-    def made_of(self) -> Any:
-        """What the native trainer was made of, to compare."""
-        tensors = {name: [id(tensor) for tensor in weight.tensors] for name, weight in self.graph.weights.items()}
-        weights = self.objective.class_weights
-        return self.graph.config(), self.objective.settings, tensors, None if weights is None else weights.tolist()
-
-    def _end(self, problems: list[str]) -> None:
-        """Puts classes last, and numbers as PyTorch has them where they were made flat."""
-        output: Tensor = self.graph.outputs[0]
-        rank = len(output.shape)
-        if self.objective.has_classes:
-            output = self.graph.ordered(output, (*range(1, rank), 0))
-        elif output.flat is not None:
-            output = self.graph.plain(output)
-        self.graph.outputs[0] = output
-        if self.objective.sums_columns:
-            self.objective.settings["loss_weights"][0] *= shape_here(output)[-1]
-        if output.name in [tensor.name for tensor in self.graph.inputs]:
-            problems.append("forward: needs to compute something of its inputs")
-
-    def _group(self, problems: list[str]) -> None:
-        """Tells the engine of weights in groups with settings of their own."""
-        groups = []
-        for own, held in self.objective.groups:
-            parts = {name: [id(tensor) in held for tensor in weight.tensors] for name, weight in self.graph.weights.items()}
-            problems += [
-                f"weight `{name}`: holds parameters of two groups with other settings, which is not supported"
-                for name, of in parts.items()
-                if any(of) and not all(of)
-            ]
-            if names := [name for name, of in parts.items() if all(of)]:
-                groups.append({"parameters": names, **own})
-        if groups:
-            self.objective.settings["optimizer"]["groups"] = groups
-
-    def open(self, rig: Rig, steps: int) -> None:
-        """Makes the native trainer, which goes on after so many steps."""
-        self._steps = steps
-        names = self.graph.names()
-        rig = rig.placed(names, names)
-        self.native = _native.Trainer(json.dumps(self.graph.config()), json.dumps(self.objective.settings), rig.json())
-        self.native.set_tensors(self.graph.constants, {}, 0)
-        inputs = [(tensor.name, shape_here(tensor)) for tensor in self.graph.inputs]
-        self._feeds = Feeds(inputs, [name for name, _ in inputs], ["output"])
-
-    # Data.
-
-    def rows(self, x: Any, y: Any) -> _native.Rows:
-        """Rows as the engine takes them: axes in its order, and weights of classes as those of rows."""
-        inputs = [_reordered(part, tensor.order) for part, tensor in zip(_listed(x), self.graph.inputs)]
-        if len(_listed(x)) != len(self.graph.inputs):
-            problem = f"need {len(self.graph.inputs)} inputs, but have {len(_listed(x))}"
-            raise DataError(explained("the data", problem, "give one array for each argument of forward"))
-        if y is None:
-            return rows_of(self._feeds, inputs, None, None, needs_targets=False)
-        targets, weights = _array(y), None
-        if not self.objective.has_numbers:
-            targets = _reordered(targets, self.graph.outputs[0].order)
-        if self.objective.class_weights is not None:
-            weights = self._weights(targets)
-        return rows_of(self._feeds, inputs, targets, weights, needs_targets=True)
-
-    def _weights(self, targets: NDArray[Any]) -> NDArray[Any]:
-        weights = self.objective.class_weights
-        assert weights is not None
-        if targets.ndim > 1:
-            help = "train it without weights of classes"
-            raise DataError(explained("`weight` of the loss", "needs one class a row, but targets have more axes", help))
-        ignored = self.objective.ignored_class
-        targets = np.where(targets == ignored, 0, targets)
-        if targets.size and not 0 <= int(targets.min()) <= int(targets.max()) < len(weights):
-            problem = f"need to be from 0 to {len(weights) - 1}, but are from {targets.min()} to {targets.max()}"
-            raise DataError(explained("classes of the targets", problem, "give the loss a weight for each class"))
-        chosen: NDArray[Any] = weights[targets.astype(np.int64)]
-        return chosen
-
-    def output(self, flat: Floats) -> torch.Tensor:
-        """An output as PyTorch gives it."""
-        return self._ended(self._shaped(flat))
-
-    def _shaped(self, flat: Floats) -> torch.Tensor:
-        """An output of the engine in PyTorch's shape."""
-        tensor = self.graph.outputs[0]
-        values = flat.reshape(-1, *shape_here(tensor))
-        back = [tensor.order.index(axis) + 1 for axis in range(len(tensor.shape))]
-        shaped = values.transpose(0, *back) if tensor.shape else values
-        return torch.from_numpy(np.ascontiguousarray(shaped)).reshape(-1, *tensor.shape)
-
-    def _ended(self, output: torch.Tensor) -> torch.Tensor:
-        """An output with the logarithm that the engine leaves out."""
-        axis = self.graph.outputs[0].log_axis
-        return output if axis is None else output.log_softmax(axis + 1)
-
-    # Losses that PyTorch computes.
-
-    def step_by_torch(self, x: Any, targets: torch.Tensor) -> float:
-        """A step whose loss PyTorch computes on the outputs of the adapters."""
-        outputs = self._shaped(self.native.forward(_native.Batch(self.rows(x, None)))[0]).to(self._device).requires_grad_()
-        loss = self._loss(self._ended(outputs), targets.to(self._device))
-        if loss.dim():
-            problem = f"needs to give one number, but gives {list(loss.shape)}"
-            raise SettingError(explained("the loss", problem, "take the mean of its rows"))
-        _check_finite(loss)
-        [gradient] = torch.autograd.grad(loss, [outputs])
-        self.native.begin(_native.Batch(self.rows(x, gradient.cpu())), self.step_rate())
-        self.native.end()
-        return float(loss.detach())
-
-    def loss_by_torch(self, x: Any, targets: torch.Tensor) -> float:
-        """The loss of a batch in evaluation mode."""
-        outputs = self.output(self.native.predict(_native.Batch(self.rows(x, None)))[0]).to(self._device)
-        return float(self._loss(outputs, targets.to(self._device)).detach())
-
-    # Weights.
-
-    def push(self) -> None:
-        """Gives the adapters what others have done to weights, buffers or the optimizer's state."""
-        changed = {}
-        for name, weight in self.graph.weights.items():
-            values = weight.read()
-            if name not in self._known or not _has_same_bits(values, self._known[name]):
-                changed[name] = self._known[name] = values
-        self._check_dampened()
-        steps, state = self._steps_there(), self._state_there()
-        moved = {name: values for name, values in state.items() if not np.array_equal(values, self._known_state.get(name, 0.0))}
-        if changed or moved or steps != self._steps:
-            self._steps = steps
-            self._known_state.update(moved)
-            scaled = {name: values * self._scale(name) for name, values in moved.items()}
-            self.native.set_tensors(changed, scaled, steps)
-
-    def pull(self) -> None:
-        """Gives PyTorch weights, buffers and the optimizer's state, if the adapters have trained since."""
-        if not self.is_ahead:
-            return
-        tensors, state = self.native.state()
-        for name, weight in self.graph.weights.items():
-            weight.write(tensors[name])
-            self._known[name] = tensors[name]
-        steps, self._steps = self.native.step - self._steps, self.native.step
-        with torch.no_grad():
-            for counter in self.graph.counters:
-                counter += steps
-        self._write_state(state)
-        self.is_ahead = False
-
-    def take_rate(self) -> None:
-        """The learning rate of the optimizer. PyTorch's momentum does not contain it, and the engine's does: it is scaled."""
-        rate = float(base_group(self._optimizer)["lr"])
-        before, self.rate = self.rate, max(rate, LEAST_RATE)
-        if before and before != self.rate and self._scaled():
-            _, state = self.native.state()
-            kinds = tuple(f"{kind}/" for kind in self._scaled())
-            moved = {name: values * np.float32(self.rate / before) for name, values in state.items() if name.startswith(kinds)}
-            self.native.set_tensors({}, moved, self.native.step)
-
-    @property
-    def is_dampened(self) -> bool:
-        """Does the momentum of `SGD` take a part of each gradient only?"""
-        group = self._optimizer.param_groups[0]
-        return bool(group.get("dampening")) and bool(group.get("momentum"))
-
-    def step_rate(self) -> float:
-        """The rate of the next step. Momentum that is dampened takes the first gradient as a whole, which is as good as a larger rate."""
-        is_first, self._has_momentum = not self._has_momentum, True
-        if is_first or not self.is_dampened:
-            return self.rate
-        return self.rate * (1.0 - float(self._optimizer.param_groups[0]["dampening"]))
-
-    def _check_dampened(self) -> None:
-        """Notes whether momentum has begun, which it has to for all weights at once if it is dampened."""
-        tensors = [tensor for _, weight in self._trained() for tensor in weight.tensors]
-        begun = {isinstance(self._optimizer.state[tensor].get("momentum_buffer"), torch.Tensor) for tensor in tensors}
-        self._has_momentum = True in begun
-        if self.is_dampened and len(begun) > 1:
-            problem = "needs all parameters to have trained before, or none, but some have"
-            raise SettingError(explained("`dampening` of `SGD`", problem, "make the optimizer anew"))
-
-    def _scaled(self) -> list[str]:
-        """Kinds of state that contain the learning rate."""
-        row = self.objective.row
-        return [kind for kind, (_, sign) in row.state.items() if sign is not None] if row else []
-
-    def _trained(self) -> Iterator[tuple[str, Weight]]:
-        for name, weight in self.graph.weights.items():
-            if weight.is_trained and all(tensor.requires_grad for tensor in weight.tensors):
-                yield name, weight
-
-    def _steps_there(self) -> int:
-        """Steps that the optimizer has done. `SGD` does not count them: there they are the engine's."""
-        steps = [int(state["step"]) for state in self._optimizer.state.values() if "step" in state]
-        return max(steps, default=self._steps)
-
-    def _state_there(self) -> dict[str, Floats]:
-        """The optimizer's state by the engine's names, in PyTorch's measure."""
-        found, row = {}, self.objective.row
-        for name, weight in self._trained():
-            for kind, (key, _) in (row.state if row else {}).items():
-                parts = [self._optimizer.state[tensor].get(key) for tensor in weight.tensors]
-                if all(isinstance(part, torch.Tensor) for part in parts):
-                    found[f"{kind}/{name}"] = weight.read(parts)
-        return found
-
-    def _scale(self, name: str) -> np.float32:
-        """Factor from PyTorch's state to the engine's, which contains the learning rate where it is a momentum."""
-        sign = self.objective.row.state[name.split("/")[0]][1] if self.objective.row else None
-        if not self.rate:
-            self.rate = max(float(base_group(self._optimizer)["lr"]), LEAST_RATE)
-        if sign is None:
-            return np.float32(1.0)
-        group = self._group_of(self.graph.weights[name.split("/", 1)[1]].tensors[0])
-        return np.float32(sign * self.rate * rate_factor(self._optimizer, group))
-
-    def _group_of(self, tensor: torch.Tensor) -> Settings:
-        """The optimizer's group of a parameter."""
-        groups: list[Settings] = self._optimizer.param_groups
-        return next(group for group in groups if any(it is tensor for it in group["params"]))
-
-    def _write_state(self, state: dict[str, Floats]) -> None:
-        row = self.objective.row
-        if row is None:
-            return
-        for name, weight in self._trained():
-            group = self._group_of(weight.tensors[0])
-            after, unused = row.after(group, self._steps), _unused(group)
-            for kind, (key, _) in row.state.items():
-                if unused.get(key):
-                    continue
-                parts = [self._optimizer.state[tensor] for tensor in weight.tensors]
-                for part, tensor in zip(parts, weight.tensors):
-                    if not isinstance(part.get(key), torch.Tensor):
-                        part[key] = torch.zeros_like(tensor, memory_format=torch.preserve_format)
-                place = f"{kind}/{name}"
-                self._known_state[place] = state[place] / self._scale(place)
-                weight.write(self._known_state[place], [part[key] for part in parts])
-            for tensor in weight.tensors:
-                self._optimizer.state[tensor].update({key: torch.tensor(value) for key, value in after.items()})
-
-    # The check.
-
-    def check(self, inputs: list[torch.Tensor], targets: torch.Tensor | None) -> None:
-        """Compares what PyTorch and the adapters say of a batch in evaluation mode.
-
-        Raises:
-            MismatchError: If they differ by more than 1e-4.
-        """
-        modes = dict.fromkeys(training_modes(self._module), False)
-        with in_modes(self._module, modes), torch.no_grad():
-            # A copy: the module may change it in place.
-            given = self._module(*(part.to(self._device, copy=True) for part in inputs))
-            # A structure with one tensor in it, such as those of `transformers`.
-            [expected] = [part for part in _pytree.tree_leaves(given) if isinstance(part, torch.Tensor)]
-            is_given = targets is None or self.objective.by_torch
-            batch = _native.Batch(self.rows(inputs, None if is_given else targets), None if is_given else self.native.check())
-            _compare("the output", self.output(self.native.predict(batch)[0]), expected.cpu())
-            self.is_compared = True
-            self.is_checked = self.objective.by_torch
-            if self.is_checked:
-                # The loss is PyTorch's own.
-                return
-            if targets is None or self._is_ignored(targets):
-                return
-            targets = targets.to(self._device)
-            loss = self._loss(expected, targets.long() if self.objective.has_numbers else targets)
-        _check_finite(loss)
-        _compare("the loss", torch.tensor(dict(self.native.test(batch))["loss"]), loss.cpu())
-        self.is_checked = True
-
-    def _is_ignored(self, targets: torch.Tensor) -> bool:
-        """Do no targets count? Then PyTorch's loss is not a number."""
-        return self.objective.ignored_class is not None and bool((targets == self.objective.ignored_class).all())
-
-
-def _check_finite(loss: torch.Tensor) -> None:
-    if not torch.isfinite(loss):
-        problem = f"needs to be finite, but PyTorch, too, computes {loss.item()} for the first rows"
-        help = "nothing was trained; look for targets or weights that are too large, or a logarithm of 0"
-        raise NonFiniteError(explained("the loss", problem, help))
-
-
-def _compare(who: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    ours, theirs = ours.double(), theirs.double()
-    same = ours.shape == theirs.shape
-    worst = float(((ours - theirs).abs() / theirs.abs().clamp(min=1.0)).max()) if same else float("nan")
-    if not worst <= _TOLERANCE:
-        problem = f"needs to be as PyTorch computes it, but differs by {worst:.2g} (at most {_TOLERANCE:g} is rounding)"
-        help = "nothing was trained; please report the module: this is an error of manyhands_ml"
-        raise MismatchError(explained(who, problem, help))
-
-
 def _is_arrays(x: Any) -> bool:
     """Are these arrays of rows, and not batches?"""
     if isinstance(x, (torch.Tensor, np.ndarray)):
         return True
     return isinstance(x, (list, tuple)) and all(isinstance(part, (torch.Tensor, np.ndarray)) for part in x)
-
-
-def _listed(x: Any) -> list[Any]:
-    return list(x) if isinstance(x, (list, tuple)) else [x]
 
 
 def _parts(batch: Any) -> tuple[Any, Any]:
@@ -644,22 +293,3 @@ def _parts(batch: Any) -> tuple[Any, Any]:
             explained("a batch", "needs to be inputs and targets, but is no pair", "give `(inputs, targets)`, or `fit(x, y)`")
         )
     return (batch[0] if len(batch) == 2 else list(batch[:-1])), batch[-1]
-
-
-def _array(values: Any) -> NDArray[Any]:
-    array: NDArray[Any] = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
-    return array
-
-
-def _tensor(values: Any) -> torch.Tensor:
-    """Values as PyTorch computes with them: whole numbers stay what they are, others are float32."""
-    tensor = values if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    return tensor.float() if tensor.is_floating_point() else tensor
-
-
-def _reordered(values: Any, order: tuple[int, ...]) -> NDArray[Any]:
-    """Rows with their axes in another order: a view, which costs nothing yet."""
-    array = _array(values)
-    if array.ndim != len(order) + 1 or order == tuple(range(len(order))):
-        return array
-    return array.transpose(0, *(axis + 1 for axis in order))
