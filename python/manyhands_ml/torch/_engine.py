@@ -17,6 +17,7 @@ from .._rig import Rig
 from .._rows import Feeds, rows_of
 from ..errors import DataError, MismatchError, NonFiniteError, SettingError, explained, raise_problems
 from ._graph import Floats, Graph, Settings, Tensor, Weight, shape_here
+from ._loss_reads import Left, Watched
 from ._objective import LEAST_RATE, Objective, base_group, convert, rate_factor
 from ._trace import in_modes, trace, training_modes
 
@@ -68,6 +69,7 @@ class Engine:
         #: Has the output of a batch been compared with PyTorch's? And the loss?
         self.is_compared = self.is_checked = False
         self.is_ahead = False
+        self._left = Left(module)
         # Weights and state that both have.
         self._known: dict[str, Floats] = {}
         self._known_state: dict[str, Floats] = {}
@@ -173,7 +175,7 @@ class Engine:
     def step_by_torch(self, x: Any, targets: torch.Tensor) -> float:
         """A step whose loss PyTorch computes on the outputs of the adapters."""
         outputs = self._shaped(self.native.forward(_native.Batch(self.rows(x, None)))[0]).to(self._device).requires_grad_()
-        loss = self._loss(self._ended(outputs), targets.to(self._device))
+        loss = self._loss_of(self._ended(outputs), targets)
         if loss.dim():
             problem = f"needs to give one number, but gives {list(loss.shape)}"
             raise SettingError(explained("the loss", problem, "take the mean of its rows"))
@@ -186,7 +188,24 @@ class Engine:
     def loss_by_torch(self, x: Any, targets: torch.Tensor) -> float:
         """The loss of a batch in evaluation mode."""
         outputs = self.output(self.native.predict(_native.Batch(self.rows(x, None)))[0]).to(self._device)
-        return float(self._loss(outputs, targets.to(self._device)).detach())
+        return float(self._loss_of(outputs, targets).detach())
+
+    def _loss_of(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        """PyTorch's loss of outputs and targets alone.
+
+        Raises:
+            ModelError: If it reads what adapters change, or would have to.
+        """
+        with Watched({**self._left.names(), **self._changing()}):
+            return self._loss(outputs, targets.to(self._device))
+
+    def _changing(self) -> dict[int, str]:
+        """Tensors that a step changes, by identity: PyTorch has their values of the last epoch, and would lose their gradients."""
+        held = [(parameter, "a parameter of the optimizer") for group in self._optimizer.param_groups for parameter in group["params"]]
+        held += [(parameter, f"the parameter `{name}`") for name, parameter in self._module.named_parameters()]
+        statistics = {id(tensor) for weight in self.graph.weights.values() if not weight.is_trained for tensor in weight.tensors}
+        buffers = {id(it): f"the buffer `{name}`" for name, it in self._module.named_buffers() if id(it) in statistics}
+        return buffers | {id(parameter): name for parameter, name in held if parameter.requires_grad}
 
     # Weights.
 
@@ -324,7 +343,9 @@ class Engine:
         modes = dict.fromkeys(training_modes(self._module), False)
         with in_modes(self._module, modes), torch.no_grad():
             # A copy: the module may change it in place.
+            self._left = Left(self._module)
             given = self._module(*(part.to(self._device, copy=True) for part in inputs))
+            self._left.note()
             # A structure with one tensor in it, such as those of `transformers`.
             [expected] = [part for part in _pytree.tree_leaves(given) if isinstance(part, torch.Tensor)]
             is_given = targets is None or self.objective.by_torch

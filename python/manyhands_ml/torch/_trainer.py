@@ -63,7 +63,8 @@ class Trainer:
         Args:
             module: The module to train. All modules in it train, but those that are in evaluation mode within a module in training mode.
             loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`, or a function of outputs and targets that gives one number.
-                PyTorch computes one that the engine lacks on the outputs, which costs a second forward pass in each step.
+                PyTorch computes one that the engine lacks on the outputs, which costs a second forward pass in each step. It reads outputs and
+                targets alone: a penalty of weights is the optimizer's `weight_decay`.
             optimizer: One of `torch.optim`, with the module's parameters.
             adapters: What to compute on: `"all"` (every GPU, or the processor where there is none), `"0,1"` (by index),
                 `"radeon,cpu"` (by a part of the name). Empty: what the environment variable `MANYHANDS_ADAPTERS` names, else all GPUs, else the CPU.
