@@ -19,6 +19,7 @@ from ..errors import DataError, MismatchError, NonFiniteError, SettingError, exp
 from ._graph import Floats, Graph, Settings, Tensor, Weight, shape_here
 from ._loss_reads import Left, Watched
 from ._objective import LEAST_RATE, Objective, base_group, convert, rate_factor
+from ._observed import Observed, blame, kept
 from ._trace import in_modes, trace, training_modes
 
 #: Largest difference to PyTorch, relative where numbers are above 1.
@@ -48,12 +49,13 @@ class Engine:
         inputs: list[torch.Tensor],
         targets: torch.Tensor | None,
         settings: dict[str, Any],
+        seen: dict[Any, Observed] | None,
     ) -> None:
         self._module, self._loss, self._optimizer = module, loss, optimizer
         places = torch.arange(_EXAMPLE_ROWS) % len(inputs[0])
         device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
         self._device = device
-        graph, problems = trace(module, [part[places].to(device) for part in inputs])
+        graph, problems = trace(module, [part[places].to(device) for part in inputs], seen)
         # Of classes there are numbers, or a probability for each.
         probabilities = targets is not None and any(tensor.shape == tuple(targets.shape[1:]) for tensor in graph.outputs)
         log_axis = graph.outputs[0].log_axis if graph.outputs else None
@@ -341,13 +343,13 @@ class Engine:
             MismatchError: If they differ by more than 1e-4.
         """
         modes = dict.fromkeys(training_modes(self._module), False)
-        with in_modes(self._module, modes), torch.no_grad():
+        with kept(self._module, attributes=False), in_modes(self._module, modes), torch.no_grad():
             # A copy: the module may change it in place.
             self._left = Left(self._module)
             given = self._module(*(part.to(self._device, copy=True) for part in inputs))
             self._left.note()
             # A structure with one tensor in it, such as those of `transformers`.
-            [expected] = [part for part in _pytree.tree_leaves(given) if isinstance(part, torch.Tensor)]
+            [expected] = [part.detach() for part in _pytree.tree_leaves(given) if isinstance(part, torch.Tensor)]
             is_given = targets is None or self.objective.by_torch
             batch = _native.Batch(self.rows(inputs, None if is_given else targets), None if is_given else self.native.check())
             _compare("the output", self.output(self.native.predict(batch)[0]), expected.cpu())

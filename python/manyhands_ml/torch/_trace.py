@@ -21,11 +21,21 @@ from ._graph import Graph, Held, Tensor
 from ._held import with_tensors, without_inputs
 from ._inplace import read_after, unused
 from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
+from ._observed import Observed, kept, observe
 from ._settings import hooks
 
 
-def trace(module: nn.Module, examples: list[torch.Tensor]) -> tuple[Graph, list[str]]:
+#: Calls that `torch.export` makes of `with`.
+_WITH = {
+    "wrap_with_autocast": "`torch.autocast` ",
+    "wrap_with_set_grad_enabled": "`torch.no_grad()` or the like in a module that `torch.fx` can't trace ",
+}
+
+
+def trace(module: nn.Module, examples: list[torch.Tensor], seen: dict[Any, Observed] | None) -> tuple[Graph, list[str]]:
     """The graph of a module for inputs like these examples, and all that is wrong with it, one line a problem.
+
+    To train it, a call in training is observed, too: `seen` holds what was observed before.
 
     Raises:
         ModelError: If `torch.fx` can't trace it, or its forward can't take the examples.
@@ -41,13 +51,29 @@ def trace(module: nn.Module, examples: list[torch.Tensor]) -> tuple[Graph, list[
         with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
             module(*examples)
     _check_types(module)
-    with in_modes(module, modes):
-        traced, problems = _traced(module, examples)
-    values = _Values(traced)
-    with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
-        values.run(*examples)
+    with kept(module):
+        with in_modes(module, modes), torch.enable_grad():
+            traced, problems = _traced(module, examples)
+        values = _Values(traced)
+        with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
+            values.run(*examples)
     reader = _Reader(traced, values.values, modes, module)
-    return reader.graph, [*hooks(module), *problems, *read_after(traced, values.values), *reader.problems]
+    hooked = list(hooks(module))
+    # A call would run hooks.
+    if seen is not None and not hooked:
+        observed = _observed(module, examples, modes, seen)
+        problems += observed.problems
+        reader.freeze(observed.learning)
+    return reader.graph, [*hooked, *problems, *read_after(traced, values.values), *reader.problems]
+
+
+def _observed(module: nn.Module, examples: list[torch.Tensor], modes: dict[str, bool], seen: dict[Any, Observed]) -> Observed:
+    """What a call shows, which is the same as before where modules, modes and frozen parameters are the same."""
+    key = (tuple(id(part) for part in module.modules()), tuple(modes.items()), tuple((id(it), it.requires_grad) for it in module.parameters()))
+    if key not in seen:
+        seen.clear()
+        seen[key] = observe(module, examples, modes)
+    return seen[key]
 
 
 def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.GraphModule, list[str]]:
@@ -150,9 +176,9 @@ class _Reader:
         if node.op == "placeholder":
             self._made[node.name] = self._input(node.name, value)
         elif node.op == "get_attr":
-            # A trace may hold copies.
-            tensor: torch.Tensor = self._tensors.get(str(node.target), value)
-            self._made[node.name] = Held(tensor, tuple(tensor.shape), str(node.target))
+            # A trace may hold copies, and parts of a forward as graphs of their own.
+            held = self._tensors.get(str(node.target), value)
+            self._made[node.name] = Held(held, tuple(held.shape), str(node.target)) if isinstance(held, torch.Tensor) else held
         elif node.op == "output":
             outputs = [settled(part) for part in _pytree.tree_leaves(self._argument(node.args[0]))]
             self.graph.outputs = [output for output in outputs if isinstance(output, Tensor)]
@@ -183,7 +209,8 @@ class _Reader:
                 return without_inputs(name_of(node), args, value)
             if handler is None:
                 is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
-                raise Refused(f"{'a parametrization of its weights ' if is_other else ''}is not supported")
+                what = "a parametrization of its weights " if is_other else _WITH.get(name_of(node), "")
+                raise Refused(f"{what}is not supported")
             if not is_getitem(node):
                 call.args = tuple(settled(argument) for argument in args)
             call = with_tensors(call, name_of(node)) if module is None else call
@@ -219,6 +246,26 @@ class _Reader:
         if isinstance(argument, dict):
             return {key: self._argument(part) for key, part in argument.items()}
         return argument
+
+    def freeze(self, learning: frozenset[int]) -> None:
+        """Freezes layers whose weights ask for a gradient but get none in PyTorch, such as those under `torch.no_grad()`."""
+        asking: dict[str, dict[str, bool]] = {}
+        for name, weight in self.graph.weights.items():
+            wants = [tensor for tensor in weight.tensors if weight.is_trained and tensor.requires_grad]
+            if wants:
+                asking.setdefault(name.rpartition("/")[0], {})[name] = any(id(tensor) in learning for tensor in wants)
+        for layer in self.graph.layers:
+            of = asking.get(str(layer.get("name")), {})
+            if all(of.values()):
+                continue
+            name = next(name for name, learns in of.items() if not learns)
+            if any(of.values()):
+                self.problems.append(f"weight `{name}`: gets no gradient in PyTorch, but other weights of its layer do")
+            if layer["type"] == "BatchNormalization" and layer.get("trainable") is not False:
+                self.problems.append(f"weight `{name}`: gets no gradient in PyTorch, but its statistics move: call `eval()` of its module")
+            layer["trainable"] = False
+            for name in of:
+                self.graph.weights[name] = replace(self.graph.weights[name], is_trained=False)
 
     def _check_weights(self) -> None:
         """A weight has one place in the engine."""

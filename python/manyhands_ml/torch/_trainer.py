@@ -16,6 +16,7 @@ from .._objects import TELL_MS, Means
 from .._rig import Placement, Rig, Split
 from ..errors import DataError, SettingError, explained
 from ._engine import Engine, listed, tensor_of
+from ._observed import Observed
 
 #: Rows of the batch that goes through both.
 _CHECKED_ROWS = 32
@@ -97,6 +98,8 @@ class Trainer:
         self._batch_statistics, self._clip_norm, self._seed = batch_statistics, clip_norm, seed
         self._rng = np.random.default_rng(seed)
         self._engine: Engine | None = None
+        # What a call of the module in training has shown; none before the first training.
+        self._seen: dict[Any, Observed] | None = None
         # The first rows that came.
         self._inputs: list[torch.Tensor] = []
         self._targets: torch.Tensor | None = None
@@ -134,6 +137,7 @@ class Trainer:
 
         A program may freeze and unfreeze modules, change modes, rates and other settings between two calls, or in `on_epoch`.
         """
+        self._seen = {} if self._seen is None else self._seen
         engine, history = self._opened(x, y), dict[str, list[float]]()
         engine.push()
         pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
@@ -265,7 +269,7 @@ class Trainer:
     def _current(self) -> Engine:
         """The engine, made anew where something has changed that it was made of: what is frozen, a mode, a setting, a weight."""
         settings = {"batch_statistics": self._batch_statistics, "seed": self._seed, "clip_norm": self._clip_norm}
-        engine = Engine(self._module, self._loss, self._optimizer, self._inputs, self._targets, settings)
+        engine = Engine(self._module, self._loss, self._optimizer, self._inputs, self._targets, settings, self._seen)
         if self._engine is not None and self._engine.made_of() == engine.made_of():
             engine = self._engine
         else:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import random
+import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -121,3 +124,172 @@ def test_weight_decay_is_the_penalty_that_the_help_says(kind: Any) -> None:
     decayed = kind(other.parameters(), lr=0.1, weight_decay=2 * penalty)
     Trainer(other, F.cross_entropy, decayed, adapters="cpu").fit(x, y, batch_size=32, epochs=5)
     torch.testing.assert_close(other.weight, module.weight, atol=1e-5, rtol=1e-4)
+
+
+# Forwards that do something which no trace shows.
+
+
+class Parts(nn.Module):
+    """A function of a tensor and of this module, whose layers it calls."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.encoder, self.middle, self.head = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.dropout = nn.Dropout(0.5)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self, x)
+
+
+class Exported(Parts):
+    """The same, which only `torch.export` can read."""
+
+    def forward(self, *x: Any) -> Any:
+        return self.function(self, *x)
+
+
+def _with_no_grad(it: Any, x: Any) -> Any:
+    with torch.no_grad():
+        hidden = torch.relu(it.encoder(x))
+    return it.head(torch.tanh(it.middle(hidden)))
+
+
+@torch.no_grad()
+def _encoded(it: Any, x: Any) -> Any:
+    return it.middle(torch.relu(it.encoder(x)))
+
+
+def _switched_off(it: Any, x: Any) -> Any:
+    torch.set_grad_enabled(False)
+    hidden = it.encoder(x)
+    torch.set_grad_enabled(True)
+    return it.head(torch.relu(it.middle(hidden)))
+
+
+def _below(it: Any, x: Any) -> Any:
+    """Nothing learns that comes before what has no gradient."""
+    hidden = torch.relu(it.encoder(x))
+    with torch.no_grad():
+        hidden = it.middle(hidden)
+    return it.head(hidden)
+
+
+def _for_a_log(it: Any, x: Any) -> Any:
+    """What is not read by the output stops nothing."""
+    hidden = torch.relu(it.encoder(x))
+    it.seen = hidden.detach()
+    with torch.no_grad():
+        it.norm = it.middle(hidden).norm()
+    return it.head(it.middle(hidden))
+
+
+NO_GRAD = {
+    "with": _with_no_grad,
+    "decorator": lambda it, x: it.head(_encoded(it, x)),
+    "switched off": _switched_off,
+    "below": _below,
+    "for a log": _for_a_log,
+}
+
+
+@pytest.mark.parametrize("name", NO_GRAD)
+def test_layers_without_a_gradient_learn_nothing(name: str) -> None:
+    """Neither by a decay: PyTorch's optimizers leave out what has no gradient."""
+    torch.manual_seed(1)
+    module = Parts(NO_GRAD[name])
+    other = copy.deepcopy(module)
+    x, y = _data()
+    one, two = (torch.optim.AdamW(it.parameters(), lr=0.01, weight_decay=0.1) for it in (module, other))
+    for _ in range(5):
+        one.zero_grad()
+        F.cross_entropy(module(x), y).backward()
+        one.step()
+    Trainer(other, F.cross_entropy, two, adapters="cpu").fit(x, y, batch_size=32, epochs=5)
+    for (key, found), needed in zip(other.state_dict().items(), module.state_dict().values()):
+        torch.testing.assert_close(found, needed, atol=1e-5, rtol=1e-4, msg=key)
+    assert set(two.state_dict()["state"]) == set(one.state_dict()["state"])
+
+
+def _halfway(it: Any, x: Any) -> Any:
+    hidden = it.encoder(x)
+    with torch.no_grad():
+        gate = torch.sigmoid(hidden)
+    return it.head(hidden * gate)
+
+
+def _twice(it: Any, x: Any) -> Any:
+    with torch.no_grad():
+        before = it.encoder(x)
+    return it.head(before + it.encoder(x))
+
+
+def _counts(it: Any, x: Any) -> Any:
+    it.calls += 1
+    return it.head(it.encoder(x))
+
+
+def _evaluates(it: Any, x: Any) -> Any:
+    it.dropout.eval()
+    return it.head(it.dropout(it.encoder(x)))
+
+
+def _evaluates_for_a_while(it: Any, x: Any) -> Any:
+    it.dropout.eval()
+    x = it.dropout(it.encoder(x))
+    it.dropout.train()
+    return it.head(x)
+
+
+def _casts(it: Any, x: Any) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return it.head(it.encoder(x)).to(torch.float32)
+
+
+def _without_any(it: Any, x: Any) -> Any:
+    with torch.no_grad():
+        return it.head(it.encoder(x))
+
+
+#: Forwards that are refused, and how each is named.
+FORWARDS: dict[str, tuple[type[Parts], Callable[..., Any], str]] = {
+    "halfway": (Parts, _halfway, "call of `sigmoid`: stops the gradient of `encoder.weight`"),
+    "twice": (Parts, _twice, "call of `linear`: stops the gradient of `encoder.weight`"),
+    "no gradient at all": (Parts, _without_any, "forward: gives no parameter a gradient"),
+    "export": (Exported, _with_no_grad, r"`torch.no_grad\(\)` or the like in a module that `torch.fx` can't trace is not supported"),
+    "mode": (Parts, _evaluates, "module `dropout`: forward puts it in evaluation mode"),
+    "mode for a while": (Parts, _evaluates_for_a_while, "module `dropout`: forward puts it in evaluation mode"),
+    "mode, export": (Exported, _evaluates, "module `dropout`: forward puts it in evaluation mode"),
+    "autocast": (Parts, _casts, "forward: runs under `torch.autocast`"),
+    "autocast, export": (Exported, _casts, "call of `wrap_with_autocast`: `torch.autocast` is not supported"),
+    "noise": (Parts, lambda it, x: it.head(it.encoder(x + torch.randn(6))), "forward: draws random numbers by `randn`"),
+    "noise of NumPy": (Parts, lambda it, x: it.head(it.encoder(x) * np.random.rand()), "forward: draws random numbers by NumPy"),
+    "a layer that is left out": (
+        Parts,
+        lambda it, x: it.head(it.encoder(x) if random.random() < 0.5 else it.middle(it.encoder(x))),
+        "forward: draws random numbers by random",
+    ),
+    "noise, export": (Exported, lambda it, x: it.head(it.encoder(x + torch.randn(6))), "forward: draws random numbers by `randn`"),
+    "a buffer": (Parts, _counts, "buffer `calls`: forward changes it"),
+    "a buffer, export": (Exported, _counts, "buffer `calls`: forward changes it"),
+}
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_what_a_forward_does_beside_its_trace_is_refused(name: str) -> None:
+    kind, function, told = FORWARDS[name]
+    assert re.search(told, _told(kind(function)))
+
+
+def test_what_is_seen_of_a_forward_leaves_no_trace() -> None:
+    """Buffers, attributes, modes and random numbers are those of before: PyTorch had no such calls."""
+    module = Hidden()
+    before, state = copy.deepcopy(module.state_dict()), torch.get_rng_state()
+    trainer = _trainer(module, lambda out, y: 0 * F.cross_entropy(out, y))
+    x, y = _data()
+    trainer.evaluate(x, y)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    trainer.fit(x, y, batch_size=32)
+    assert torch.equal(torch.get_rng_state(), state) and module.training and isinstance(module.aux, torch.Tensor)
+    assert module.norm.num_batches_tracked == 1
