@@ -239,7 +239,7 @@ class Engine:
         with torch.no_grad():
             for counter in self.graph.counters:
                 counter += steps
-        self._write_state(state)
+        self._write_state(state, steps)
         self.is_ahead = False
 
     def take_rate(self) -> None:
@@ -284,10 +284,27 @@ class Engine:
             if weight.is_trained and all(tensor.requires_grad for tensor in weight.tensors):
                 yield name, weight
 
+    def check_steps(self) -> None:
+        """Raises `SettingError` if parameters have done different numbers of steps and the optimizer reads these: the engine has one."""
+        row, names = self.objective.row, {id(parameter): name for name, parameter in self._module.named_parameters()}
+        steps = {names.get(id(it), ""): self._steps_of(it) for _, weight in self._trained() for it in weight.tensors}
+        if row is None or not row.reads_steps or len(set(steps.values())) < 2:
+            return
+        least, most = (pick(steps, key=steps.__getitem__) for pick in (min, max))
+        problem = f"needs as many steps for each parameter, but has done {steps[least]} with `{least}` and {steps[most]} with `{most}`"
+        help = "when you thaw, make optimizer and `Trainer` anew, or take an optimizer whose steps don't depend on their number, as `SGD`"
+        raise SettingError(explained(f"optimizer `{type(self._optimizer).__name__}`", problem, help))
+
     def _steps_there(self) -> int:
-        """Steps that the optimizer has done. `SGD` does not count them: there they are the engine's."""
-        steps = [int(state["step"]) for state in self._optimizer.state.values() if "step" in state]
-        return max(steps, default=self._steps)
+        """Steps that the optimizer has done with what learns. `SGD` does not count them: there they are the engine's."""
+        row = self.objective.row
+        if row is None or not row.after(self._optimizer.param_groups[0], 1):
+            return self._steps
+        return max((self._steps_of(tensor) for _, weight in self._trained() for tensor in weight.tensors), default=self._steps)
+
+    def _steps_of(self, parameter: torch.Tensor) -> int:
+        """Steps that the optimizer has done with a parameter."""
+        return int(self._optimizer.state.get(parameter, {}).get("step", 0))
 
     def _state_there(self) -> dict[str, Floats]:
         """The optimizer's state by the engine's names, in PyTorch's measure."""
@@ -314,13 +331,14 @@ class Engine:
         groups: list[Settings] = self._optimizer.param_groups
         return next(group for group in groups if any(it is tensor for it in group["params"]))
 
-    def _write_state(self, state: dict[str, Floats]) -> None:
+    def _write_state(self, state: dict[str, Floats], steps: int) -> None:
+        """Gives PyTorch the optimizer's state behind so many more steps."""
         row = self.objective.row
         if row is None:
             return
         for name, weight in self._trained():
             group = self._group_of(weight.tensors[0])
-            after, unused = row.after(group, self._steps), _unused(group)
+            unused = _unused(group)
             for kind, (key, _) in row.state.items():
                 if unused.get(key):
                     continue
@@ -332,6 +350,7 @@ class Engine:
                 self._known_state[place] = state[place] / self._scale(place)
                 weight.write(self._known_state[place], [part[key] for part in parts])
             for tensor in weight.tensors:
+                after = row.after(group, self._steps_of(tensor) + steps)
                 self._optimizer.state[tensor].update({key: torch.tensor(value) for key, value in after.items()})
 
     # The check.

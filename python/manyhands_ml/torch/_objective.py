@@ -80,6 +80,8 @@ class OptimizerRow:
     state: dict[str, tuple[str, float | None]]
     #: Further state of a parameter that has done so many steps.
     after: Callable[[Settings, int], dict[str, float]] = lambda group, steps: {"step": float(steps)}
+    #: Does the update depend on the number of steps?
+    reads_steps: bool = False
 
 
 def _sgd(group: Settings) -> Settings:
@@ -160,9 +162,9 @@ OPTIMIZERS: dict[type, OptimizerRow] = {
         {"lr_decay": 0, "weight_decay": 0, "eps": 1e-10, "maximize": False},
         {"accumulator": ("sum", None)},
     ),
-    torch.optim.NAdam: OptimizerRow(_nadam, (*_OF_ADAM, "momentum_decay"), {"maximize": False}, _MOMENTS, _after_nadam),
-    torch.optim.Adam: OptimizerRow(_adam, (*_OF_ADAM, "amsgrad"), {"maximize": False}, _LARGEST),
-    torch.optim.AdamW: OptimizerRow(_adamw, (*_OF_ADAM, "amsgrad"), {"maximize": False}, _LARGEST),
+    torch.optim.NAdam: OptimizerRow(_nadam, (*_OF_ADAM, "momentum_decay"), {"maximize": False}, _MOMENTS, _after_nadam, True),
+    torch.optim.Adam: OptimizerRow(_adam, (*_OF_ADAM, "amsgrad"), {"maximize": False}, _LARGEST, reads_steps=True),
+    torch.optim.AdamW: OptimizerRow(_adamw, (*_OF_ADAM, "amsgrad"), {"maximize": False}, _LARGEST, reads_steps=True),
     torch.optim.RMSprop: OptimizerRow(
         _rmsprop,
         ("alpha", "eps", "momentum", "centered", "weight_decay"),
