@@ -14,7 +14,8 @@ from .. import _native
 from .._ahead import Ahead
 from .._objects import TELL_MS, Means
 from .._rig import Placement, Rig, Split
-from ..errors import DataError, SettingError, explained
+from ..errors import SettingError, explained
+from ._batches import Batches
 from ._engine import Engine, listed, tensor_of
 from ._observed import Observed
 
@@ -119,7 +120,7 @@ class Trainer:
 
         Args:
             x: Inputs: a tensor or array whose first axis is the row, or a list of them. Or a `DataLoader`, or anything else that
-                gives batches `(inputs, targets)`, again in each epoch.
+                gives batches `(inputs, targets)`, again in each epoch: a generator gives them once, for one epoch.
             y: Targets; with batches none.
             epochs: How often all rows are seen.
             batch_size: Rows of a batch, over all adapters; batches of a loader have their own.
@@ -139,9 +140,13 @@ class Trainer:
         A program may freeze and unfreeze modules, change modes, rates and other settings between two calls, or in `on_epoch`.
         """
         self._seen = {} if self._seen is None else self._seen
+        _check_batch_size(batch_size)
+        x = Batches(x, epochs=epochs) if y is None else x
+        pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
+        if validation_data is not None and not pair:
+            Batches(validation_data, "`validation_data`", epochs)
         engine, history = self._opened(x, y), dict[str, list[float]]()
         engine.push()
-        pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
         # Nobody looks at the module between epochs: neither a function nor a loader of the program's.
         is_alone = on_epoch is None and y is not None and (pair or validation_data is None)
         for epoch in range(epochs):
@@ -217,6 +222,8 @@ class Trainer:
         Raises:
             ModelError, DataError, MismatchError: As `fit`.
         """
+        _check_batch_size(batch_size)
+        x = Batches(x) if y is None else x
         engine, means = self._opened(x, y), Means()
         engine.push()
         if engine.objective.by_torch:
@@ -242,13 +249,14 @@ class Trainer:
         Raises:
             ModelError, DataError, MismatchError: As `fit`.
         """
+        _check_batch_size(batch_size)
         if _is_arrays(x):
             engine = self._opened(x, None, is_prediction=True)
             engine.push()
             flat = engine.native.predict_rows(engine.rows(x, None), batch_size, lambda *_: None, TELL_MS)
             return engine.output(flat[0])
         outputs, opened = list[torch.Tensor](), None
-        for batch in x:
+        for batch in Batches(x):
             inputs = _parts(batch)[0] if isinstance(batch, (tuple, list)) and len(batch) > 1 else batch
             if opened is None:
                 opened = self._opened(inputs, None, is_prediction=True)
@@ -260,10 +268,7 @@ class Trainer:
         """The engine, made and checked with the first rows that come."""
         if self._engine is None or not (self._engine.is_checked or is_prediction):
             if y is None and not is_prediction:
-                first = next(iter(x), None)
-                if first is None:
-                    raise DataError(explained("the data", "need at least one batch, but have none", "give a loader with rows"))
-                x, y = _parts(first)
+                x, y = _parts(x.first())
             self._inputs = [tensor_of(part[:_CHECKED_ROWS]) for part in listed(x)]
             self._targets = None if y is None else tensor_of(y[:_CHECKED_ROWS])
         return self._current()
@@ -284,6 +289,12 @@ class Trainer:
             engine.push()
             engine.check(self._inputs, self._targets)
         return engine
+
+
+def _check_batch_size(batch_size: Any) -> None:
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        problem = f"needs a whole number from 1, but is {batch_size!r}"
+        raise SettingError(explained("`batch_size`", problem, "give the rows of a batch, over all adapters"))
 
 
 def _is_arrays(x: Any) -> bool:

@@ -469,7 +469,7 @@ def test_a_difference_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["manyhands_ml.torch._trainer", "manyhands_ml._ahead"])
+@pytest.mark.parametrize("name", ["manyhands_ml.torch._trainer", "manyhands_ml.torch._batches", "manyhands_ml._ahead"])
 def test_examples_of_the_documentation_run(name: str) -> None:
     result = doctest.testmod(sys.modules[name], optionflags=doctest.ELLIPSIS)
     assert result.failed == 0 and result.attempted > 0
