@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import DataError, explained
 
-#: What gives its batches once: at its end it stays.
+#: Sources that give their batches once: at their end they stay.
 _ONCE = (GeneratorType, enumerate, filter, map, zip)
 
 

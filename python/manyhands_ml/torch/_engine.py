@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -136,10 +136,19 @@ class Engine:
             return rows_of(self._feeds, inputs, None, None, needs_targets=False)
         targets, weights = _array(y), None
         if not self.objective.has_numbers:
+            self._check_shape(targets)
             targets = _reordered(targets, self.graph.outputs[0].order)
         if self.objective.class_weights is not None:
             weights = self._weights(targets)
         return rows_of(self._feeds, inputs, targets, weights, needs_targets=True)
+
+    def _check_shape(self, targets: NDArray[Any]) -> None:
+        """Raises for targets of another shape than outputs: PyTorch would repeat the one along the other, or refuse them."""
+        needed = [len(targets), *self.graph.outputs[0].shape]
+        if list(targets.shape) != needed:
+            problem = f"need the shape of the output, {needed}, but have {list(targets.shape)}: PyTorch would broadcast or refuse them"
+            help = "`unsqueeze(-1)` the targets or `squeeze(-1)` the output, where an axis of 1 is all that differs"
+            raise DataError(explained("targets", problem, help))
 
     def _weights(self, targets: NDArray[Any]) -> NDArray[Any]:
         weights = self.objective.class_weights
@@ -371,7 +380,9 @@ class Engine:
             [expected] = [part.detach() for part in _pytree.tree_leaves(given) if isinstance(part, torch.Tensor)]
             is_given = targets is None or self.objective.by_torch
             batch = _native.Batch(self.rows(inputs, None if is_given else targets), None if is_given else self.native.check())
-            _compare("the output", self.output(self.native.predict(batch)[0]), expected.cpu())
+            found = self.output(self.native.predict(batch)[0])
+            given = [part.to(self._device) for part in inputs]
+            _compare("the output", found, expected.cpu(), lambda: blame(self._module, given, training_modes(self._module)))
             self.is_compared = True
             self.is_checked = self.objective.by_torch
             if self.is_checked:
@@ -382,7 +393,7 @@ class Engine:
             targets = targets.to(self._device)
             loss = self._loss(expected, targets.long() if self.objective.has_numbers else targets)
         _check_finite(loss)
-        _compare("the loss", torch.tensor(dict(self.native.test(batch))["loss"]), loss.cpu())
+        _compare("the loss", torch.tensor(dict(self.native.test(batch))["loss"]), loss.cpu(), lambda: None)
         self.is_checked = True
 
     def _is_ignored(self, targets: torch.Tensor) -> bool:
@@ -397,14 +408,15 @@ def _check_finite(loss: torch.Tensor) -> None:
         raise NonFiniteError(explained("the loss", problem, help))
 
 
-def _compare(who: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+def _compare(who: str, ours: torch.Tensor, theirs: torch.Tensor, blame: Callable[[], str | None]) -> None:
+    """Raises for a difference, with the reason where there is one in the module."""
     ours, theirs = ours.double(), theirs.double()
     same = ours.shape == theirs.shape
     worst = float(((ours - theirs).abs() / theirs.abs().clamp(min=1.0)).max()) if same else float("nan")
     if not worst <= _TOLERANCE:
         problem = f"needs to be as PyTorch computes it, but differs by {worst:.2g} (at most {_TOLERANCE:g} is rounding)"
-        help = "nothing was trained; please report the module: this is an error of manyhands_ml"
-        raise MismatchError(explained(who, problem, help))
+        help = blame() or "please report the module: this is an error of manyhands_ml"
+        raise MismatchError(explained(who, problem, f"nothing was trained; {help}"))
 
 
 def listed(x: Any) -> list[Any]:

@@ -123,15 +123,26 @@ def _stood_for(call: Call, kind: Callable[..., nn.Module], x: Tensor, **weights:
     if any(not isinstance(held, Held) or not held.is_trained or held.shape != tuple(held.tensor.shape) for held in given.values()):
         raise Refused("needs parameters of the module as its weights")
     first = next(iter(given.values()), None)
-    module = call.graph.modules.get(id(first.tensor)) if first else None
-    if module is None:
-        module = kind(device="meta")
-        for name in weights:
-            setattr(module, name, given[name].tensor if name in given else None)
-        if first is not None:
-            call.graph.modules[id(first.tensor)] = module
+    module = kind(device="meta")
+    for name in weights:
+        setattr(module, name, given[name].tensor if name in given else None)
+    if first is not None:
+        module = _known(call, first, module)
     name = first.name.rpartition(".")[0] if first else ""
     return made(replace(call, name=name or call.name, module=module, args=(x,), kwargs={}))
+
+
+def _known(call: Call, weight: Held, module: nn.Module) -> nn.Module:
+    """The module that stands for a function, or the same one that a function with this weight has become before.
+
+    Raises:
+        Refused: If that one is another: a weight has one place in the engine.
+    """
+    known = call.graph.modules.setdefault(id(weight.tensor), module)
+    tensors = [list(map(id, it.parameters())) for it in (known, module)]
+    if type(known) is not type(module) or tensors[0] != tensors[1] or repr(known) != repr(module):
+        raise Refused(f"its weight `{weight.name}` is also that of another call (tied weights), which is not supported")
+    return known
 
 
 def _shape(held: Any, axis: int) -> int:
@@ -151,7 +162,7 @@ def _matmul(call: Call) -> Any:
     weight = argument(call, 1, "other", None)
     if not isinstance(weight, Held) or not weight.is_trained or len(weight.shape) != 2:
         raise Refused("needs a matrix that is a parameter of the module")
-    module = call.graph.modules.setdefault(id(weight.tensor), nn.ParameterList([weight.tensor]))
+    module = _known(call, weight, nn.ParameterList([weight.tensor]))
     settings = {"type": "Dense", "units": weight.shape[1], "use_bias": False}
     held = replace(call, name=weight.name, module=module)
     name = held.weighted(settings, [call.graph.plain(call.x)], {"kernel": Weight([weight.tensor], *same())})

@@ -1,4 +1,4 @@
-"""What a forward does in PyTorch that no trace shows: gradients that it stops, modes, random numbers and buffers that it changes."""
+"""Observes a forward in PyTorch for what no trace shows: gradients that it stops, modes, random numbers and buffers that it changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS = 2
 
 @dataclass
 class Observed:
-    """What a call of a module in training has shown."""
+    """Findings of a call of a module in training."""
 
     #: Parameters with a gradient, by identity.
     learning: frozenset[int] = frozenset()
@@ -50,7 +50,7 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
         parts = dict(module.named_modules())
         self._modes = [(name, part, modes[name]) for name, part in parts.items()]
         self._device = next((parameter.device.type for parameter in module.parameters()), "cpu")
-        #: Each call: its name, and the numbers in its arguments.
+        #: Each call that gives numbers with a fraction: its name, and the numbers in its arguments.
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         #: Calls that stop gradients.
         self.stops: list[_Stop] = []
@@ -66,12 +66,14 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
         before = torch.get_rng_state()
         result = func(*args, **kwargs)
         drawn = not torch.equal(before, torch.get_rng_state())
-        numbers = tuple(leaf for leaf in leaves if type(leaf) in (int, float))
-        self.calls.append((name, () if name in _DROPS else numbers))
         if drawn:
             self.draws.append(name)
         stopped = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         outputs = [leaf for leaf in _pytree.tree_leaves(result) if _is_floating(leaf)]
+        if outputs:
+            # Not what counts batches.
+            numbers = () if name in _DROPS else tuple(leaf for leaf in leaves if type(leaf) in (int, float))
+            self.calls.append((name, numbers))
         if not stopped or not outputs or any(output.requires_grad for output in outputs) or _is_of_shape(name):
             return result
         stop = _Stop(name, stopped)
@@ -182,7 +184,7 @@ def _mode(is_training: bool) -> str:
     return "training" if is_training else "evaluation"
 
 
-# What a call changes.
+# The changes of a call.
 
 
 def _buffers(module: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:

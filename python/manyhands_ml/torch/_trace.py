@@ -68,7 +68,7 @@ def trace(module: nn.Module, examples: list[torch.Tensor], seen: dict[Any, Obser
 
 
 def _observed(module: nn.Module, examples: list[torch.Tensor], modes: dict[str, bool], seen: dict[Any, Observed]) -> Observed:
-    """What a call shows, which is the same as before where modules, modes and frozen parameters are the same."""
+    """Findings of a call, which are those of before where modules, modes and frozen parameters are the same."""
     key = (tuple(id(part) for part in module.modules()), tuple(modes.items()), tuple((id(it), it.requires_grad) for it in module.parameters()))
     if key not in seen:
         seen.clear()

@@ -99,7 +99,7 @@ class Trainer:
         self._batch_statistics, self._clip_norm, self._seed = batch_statistics, clip_norm, seed
         self._rng = np.random.default_rng(seed)
         self._engine: Engine | None = None
-        # What a call of the module in training has shown; none before the first training.
+        # Findings of a call of the module in training; none before the first training.
         self._seen: dict[Any, Observed] | None = None
         # The first rows that came.
         self._inputs: list[torch.Tensor] = []

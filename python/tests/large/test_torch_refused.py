@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from manyhands_ml import ModelError
+from manyhands_ml import DataError, MismatchError, ModelError
 from manyhands_ml.torch import Trainer
 
 F = nn.functional
@@ -57,7 +58,7 @@ class Hidden(nn.Module):
         return self.last(hidden)
 
 
-#: What a loss adds to the cross-entropy, and how that is named.
+#: Terms that a loss adds to the cross-entropy, and how each is named.
 READS: dict[str, tuple[Callable[[Any, torch.Tensor], Any], str]] = {
     "squares": (lambda m, x: sum(p.pow(2).sum() for p in m.parameters()), "reads the parameter `sigma`"),
     "absolute": (lambda m, x: m.first.weight.abs().sum(), "reads the parameter `first.weight`"),
@@ -177,7 +178,7 @@ def _below(it: Any, x: Any) -> Any:
 
 
 def _for_a_log(it: Any, x: Any) -> Any:
-    """What is not read by the output stops nothing."""
+    """A tensor that the output does not read stops nothing."""
     hidden = torch.relu(it.encoder(x))
     it.seen = hidden.detach()
     with torch.no_grad():
@@ -293,3 +294,102 @@ def test_what_is_seen_of_a_forward_leaves_no_trace() -> None:
     trainer.fit(x, y, batch_size=32)
     assert torch.equal(torch.get_rng_state(), state) and module.training and isinstance(module.aux, torch.Tensor)
     assert module.norm.num_batches_tracked == 1
+
+
+# Mistakes of a program, which are no errors of this package.
+
+
+def _mismatch(module: nn.Module) -> str:
+    before = copy.deepcopy(module.state_dict())
+    with pytest.raises(MismatchError) as caught:
+        _trainer(module).fit(*_data())
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    return str(caught.value)
+
+
+def _doubles(it: Any, x: Any) -> Any:
+    x = it.middle(it.encoder(x))
+    return it.head(x * 2 if it.training else x)
+
+
+@pytest.mark.parametrize("kind", [Parts, Exported])
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (_doubles, "something else in training than in evaluation, from `mul` on"),
+        (lambda it, x: it.head(it.encoder(x) * (2.0 if it.training else 1.0)), "from `mul` on"),
+        (lambda it, x: it.head(F.dropout(it.encoder(x), 0.5)), "`dropout` in forward drops in evaluation, too"),
+    ],
+)
+def test_a_forward_that_has_modes_of_its_own_is_named(kind: type[Parts], function: Any, told: str) -> None:
+    text = _mismatch(kind(function))
+    assert told in text and "error of manyhands_ml" not in text
+
+
+def test_modules_with_modes_are_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from manyhands_ml.torch import _layers
+
+    monkeypatch.setitem(_layers.MODULES, nn.Tanh, _layers.activations._function("relu"))
+    module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3))
+    assert "this is an error of manyhands_ml" in _mismatch(module)
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.L1Loss(), nn.HuberLoss(), nn.BCEWithLogitsLoss()])
+@pytest.mark.parametrize(("size", "shape"), [(1, (32,)), (3, (32, 1)), (3, (32,))])
+def test_targets_have_the_shape_of_the_output(loss: Any, size: int, shape: tuple[int, ...]) -> None:
+    """PyTorch warns that it will broadcast, or refuses."""
+    module = nn.Linear(6, size)
+    x, y = _data()[0], torch.rand(shape)
+    with warnings.catch_warnings(), pytest.raises((ValueError, RuntimeError, UserWarning)):
+        warnings.simplefilter("error")
+        loss(module(x), y)
+    trainer = _trainer(module, loss)
+    told = re.escape(f"targets need the shape of the output, {[32, size]}, but have {list(shape)}")
+    with pytest.raises(DataError, match=told):
+        trainer.fit(x, y)
+    with pytest.raises(DataError, match=told):
+        trainer.fit([(x, y)])
+    trainer.fit(x, torch.rand(32, size))
+    with pytest.raises(DataError, match=told):
+        trainer.evaluate(x, y)
+
+
+def _tied(it: Any, x: Any) -> Any:
+    """A matrix in two layers, of which each has its own offset."""
+    return it.head(F.linear(torch.relu(it.middle(it.encoder(x))), it.middle.weight, it.encoder.bias))
+
+
+def _tied_and_turned(it: Any, x: Any) -> Any:
+    return it.head(torch.relu(it.middle(it.encoder(x))) @ it.middle.weight)
+
+
+class Words(nn.Module):
+    """Words that are read and guessed by the same vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.guess = nn.Embedding(20, 5), nn.Linear(5, 20, bias=False)
+        self.guess.weight = self.table.weight
+
+    def forward(self, *x: Any) -> Any:
+        return self.guess(self.table(*x)).transpose(1, 2)
+
+
+class Traced(Words):
+    """The same for `torch.fx`."""
+
+    def forward(self, x: Any) -> Any:
+        return self.guess(self.table(x)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("kind", [Parts, Exported])
+@pytest.mark.parametrize("function", [_tied, _tied_and_turned])
+def test_tied_weights_are_refused(kind: type[Parts], function: Any) -> None:
+    assert re.search("weight `middle\\S+`:? is also that of", _told(kind(function)))
+
+
+@pytest.mark.parametrize("kind", [Words, Traced])
+def test_tied_words_are_refused(kind: type[Words]) -> None:
+    ids, module = torch.randint(0, 20, (32, 4)), kind()
+    with pytest.raises(ModelError, match="weight `guess[./]\\S+`:? is also that of"):
+        _trainer(module).fit(ids, ids)
