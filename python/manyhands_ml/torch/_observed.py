@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -88,29 +89,42 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
 
 def observe(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool]) -> Observed:
     """Calls a module in training on a few rows, and puts all that the call has changed back."""
-    buffers = _buffers(module)
-    states = _states()
-    with kept(module):
+    wanting = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    buffers, states, numbers = _buffers(module), _states(), _numbers(module)
+    with kept(module), torch.enable_grad():
         calls, output = _called(module, inputs, modes)
-        learning = frozenset(map(id, _reached(output, [parameter for parameter in module.parameters() if parameter.requires_grad])))
+        learning = frozenset(map(id, _reached(output, wanting)))
         problems = list(_stopped(module, calls.stops, output, learning))
         changed = [name for name, (buffer, version) in _buffers(module).items() if _differs(buffers.get(name), buffer, version)]
-        is_drawn = [name for name, before, now in zip(("random", "NumPy"), states, _states()) if repr(before) != repr(now)]
-    problems += [f"buffer `{name}`: forward changes it, which adapters do not: leave that out, or do it in `on_epoch`" for name in changed]
-    problems += [f"module `{name}`: forward puts it in {_mode(it)} mode: do that before training" for name, it in calls.moved.items()]
-    if calls.is_cast:
-        problems.append("forward: runs under `torch.autocast`, and adapters compute in 32 bits: leave it out")
-    others = [f"`{name}`" for name in dict.fromkeys(calls.draws) if name not in _DROPS] + is_drawn
-    if others:
-        problems.append(f"forward: draws random numbers by {', '.join(others)}, which adapters would not draw again: give them as an input")
-    if not learning and any(parameter.requires_grad for parameter in module.parameters()):
+        draws = [name for name, before, now in zip(("random", "NumPy"), states, _states()) if repr(before) != repr(now)]
+        counted = _numbers(module)
+        if counted != numbers:
+            # A size that a forward notes is the same again.
+            _called(module, inputs, modes)
+            again = _numbers(module)
+            changed += [name for name, number in counted.items() if again.get(name, number) != number]
+    draws = [f"`{name}`" for name in dict.fromkeys(calls.draws) if name not in _DROPS] + draws
+    problems += _told(calls, changed, draws)
+    if wanting and not learning:
         problems.append("forward: gives no parameter a gradient, by which PyTorch could not train it either: look for `torch.no_grad()`")
     return Observed(learning, problems)
 
 
+def _told(calls: _Calls, changed: list[str], draws: list[str]) -> Iterator[str]:
+    """A line for each thing in a forward that adapters would not do."""
+    for name in changed:
+        yield f"`{name}` of the module: forward changes it, which adapters do not: leave that out, or do it in `on_epoch`"
+    for name, is_training in calls.moved.items():
+        yield f"module `{name}`: forward puts it in {'training' if is_training else 'evaluation'} mode: do that before training"
+    if calls.is_cast:
+        yield "forward: runs under `torch.autocast`, and adapters compute in 32 bits: leave it out"
+    if draws:
+        yield f"forward: draws random numbers by {', '.join(draws)}, which adapters would not draw again: give them as an input"
+
+
 def blame(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool]) -> str | None:
     """A reason in a module for which its output in evaluation mode is another than that of a trace in training."""
-    with kept(module):
+    with kept(module), torch.enable_grad():
         in_training, _ = _called(module, inputs, modes)
         in_evaluation, _ = _called(module, inputs, dict.fromkeys(modes, False))
     if in_evaluation.draws:
@@ -127,8 +141,10 @@ def _called(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, 
     for name, part in module.named_modules():
         part.training = modes[name]
     calls = _Calls(module, modes)
-    with torch.enable_grad(), calls:
-        output = module(*(part[places] for part in inputs))
+    # Code that `torch.compile` has made may not see the mode.
+    call = torch.compiler.disable(module) if "torch._dynamo" in sys.modules else module
+    with calls:
+        output = call(*(part[places] for part in inputs))
     calls.note_modes()
     return calls, output
 
@@ -180,10 +196,6 @@ def _is_of_shape(name: str) -> bool:
     return name.endswith("_like") or name.startswith("new_")
 
 
-def _mode(is_training: bool) -> str:
-    return "training" if is_training else "evaluation"
-
-
 # The changes of a call.
 
 
@@ -194,6 +206,12 @@ def _buffers(module: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
         if not isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d)):
             found.update({f"{name}.{key}".lstrip("."): (it, it._version) for key, it in part._buffers.items() if it is not None})
     return found
+
+
+def _numbers(module: nn.Module) -> dict[str, float]:
+    """Attributes that are plain numbers."""
+    parts = module.named_modules()
+    return {f"{name}.{key}".lstrip("."): it for name, part in parts for key, it in vars(part).items() if type(it) in (int, float)}
 
 
 def _differs(before: tuple[torch.Tensor, int] | None, now: torch.Tensor, version: int) -> bool:

@@ -139,6 +139,7 @@ class Parts(nn.Module):
         self.encoder, self.middle, self.head = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
         self.dropout = nn.Dropout(0.5)
         self.register_buffer("calls", torch.zeros(()))
+        self.n_calls = self.size = 0
 
     def forward(self, x: Any) -> Any:
         return self.function(self, x)
@@ -180,7 +181,7 @@ def _below(it: Any, x: Any) -> Any:
 def _for_a_log(it: Any, x: Any) -> Any:
     """A tensor that the output does not read stops nothing."""
     hidden = torch.relu(it.encoder(x))
-    it.seen = hidden.detach()
+    it.seen, it.size = hidden.detach(), x.shape[0]
     with torch.no_grad():
         it.norm = it.middle(hidden).norm()
     return it.head(it.middle(hidden))
@@ -231,6 +232,11 @@ def _counts(it: Any, x: Any) -> Any:
     return it.head(it.encoder(x))
 
 
+def _counts_in_python(it: Any, x: Any) -> Any:
+    it.size, it.n_calls = x.shape[0], it.n_calls + 1
+    return it.head(it.encoder(x * 2 if it.n_calls > 100 else x))
+
+
 def _evaluates(it: Any, x: Any) -> Any:
     it.dropout.eval()
     return it.head(it.dropout(it.encoder(x)))
@@ -272,8 +278,9 @@ FORWARDS: dict[str, tuple[type[Parts], Callable[..., Any], str]] = {
         "forward: draws random numbers by random",
     ),
     "noise, export": (Exported, lambda it, x: it.head(it.encoder(x + torch.randn(6))), "forward: draws random numbers by `randn`"),
-    "a buffer": (Parts, _counts, "buffer `calls`: forward changes it"),
-    "a buffer, export": (Exported, _counts, "buffer `calls`: forward changes it"),
+    "a buffer": (Parts, _counts, "`calls` of the module: forward changes it"),
+    "a number": (Parts, _counts_in_python, "`n_calls` of the module: forward changes it"),
+    "a buffer, export": (Exported, _counts, "`calls` of the module: forward changes it"),
 }
 
 
@@ -393,3 +400,8 @@ def test_tied_words_are_refused(kind: type[Words]) -> None:
     ids, module = torch.randint(0, 20, (32, 4)), kind()
     with pytest.raises(ModelError, match="weight `guess[./]\\S+`:? is also that of"):
         _trainer(module).fit(ids, ids)
+
+
+def test_compiled_modules_are_observed_too() -> None:
+    _trainer(torch.compile(Parts(_for_a_log), backend="eager")).fit(*_data())
+    assert re.search(r"stops the gradient of `\S*encoder.weight`", _told(torch.compile(Parts(_twice), backend="eager")))
