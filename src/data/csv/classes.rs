@@ -45,10 +45,11 @@ impl ClassLabels {
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// The number that a class's name represents, if any, with either decimal sign. Account numbers of more digits than a float has, and codes such
-/// as `1E5`, are names alone.
+/// as `1E5`, are names alone: programs write `1e5` or `1E+05`.
 pub(crate) fn number(name: &str) -> Option<f64> {
     let number = name.parse().ok().or_else(|| plain(name, ',')?.parse().ok());
-    number.filter(|number: &f64| number.abs() < EXACT && !name.contains(['e', 'E']))
+    let is_code = name.split_once('E').is_some_and(|(_, behind)| !behind.starts_with(['+', '-']));
+    number.filter(|number: &f64| number.abs() < EXACT && !is_code)
 }
 
 /// The numbers that classes represent, where all are numbers.
@@ -99,6 +100,7 @@ mod tests {
         assert_eq!(of(&["2", "10", "2.0"]), ["2", "10"]);
         assert_eq!(of(&["1234567890123456781", "1234567890123456782"]).len(), 2);
         assert_eq!(of(&["1E5", "10E4"]), ["10E4", "1E5"]);
+        assert_eq!(of(&["1e5", "1E+05", "100000"]), ["1e5"]);
         assert_eq!(equal_number("1234567890123456782", &["1234567890123456781".into()]), None);
     }
 }
