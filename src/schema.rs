@@ -232,7 +232,7 @@ pub enum Format {
     Csv {
         /// Columns of the training table.
         width: usize,
-        /// Whether there is a header, if the settings say so.
+        /// Whether there is a header, if the settings say so, or its names are numbers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         header: Option<bool>,
         /// Character between the fields of the training table. Another table may have another one.

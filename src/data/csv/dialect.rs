@@ -114,6 +114,11 @@ impl Dialect {
         if let FirstLine::Names(names) = &self.head { Some(names) } else { None }
     }
 
+    /// Whether a header has names that are numbers: such a line is one of names only beside enough rows.
+    pub fn has_numbered_names(&self) -> bool {
+        self.header().is_some_and(|names| names.iter().any(|name| self.numeral(name).is_some()))
+    }
+
     /// The number of a field, if it is finite as an f32. It keeps all digits: the mean is taken off before they are rounded.
     pub fn number(&self, field: &str) -> Option<f64> {
         self.numeral(field).filter(|number| number.abs() <= f64::from(f32::MAX))
@@ -262,8 +267,31 @@ fn head(records: &[StringRecord], first: &StringRecord, decimal: char) -> FirstL
     if let Some(names) = class_names(records) {
         return FirstLine::Classes(names);
     }
-    let has_number = first.iter().any(|field| plain(field, decimal).is_some());
-    if has_number || first.is_empty() { FirstLine::Row } else { FirstLine::Names(first.clone()) }
+    let is_number =
+        |field: &str| plain(field, decimal).and_then(|field| field.parse().ok()).is_some_and(f64::is_finite);
+    let has_numbers = first.iter().any(is_number);
+    let are_names = !has_numbers || are_numbered_names(records.get(1..).unwrap_or_default(), first, &is_number);
+    if are_names && !first.is_empty() { FirstLine::Names(first.clone()) } else { FirstLine::Row }
+}
+
+/// Whether a line with numbers names columns, such as years, or places as pandas numbers them: whole numbers, each once, beside a text over a
+/// column of numbers, or three or more that follow each other beside texts that no row has.
+fn are_numbered_names(rows: &[StringRecord], first: &StringRecord, is_number: &impl Fn(&str) -> bool) -> bool {
+    let (numbers, texts): (Vec<_>, Vec<_>) = first.iter().enumerate().partition(|(_, field)| is_number(field));
+    let whole: Vec<u32> = numbers.iter().filter_map(|(_, field)| field.parse().ok()).collect();
+    let mut distinct = BTreeSet::new();
+    if whole.len() != numbers.len() || !whole.iter().all(|number| distinct.insert(number)) || rows.len() < 3 {
+        return false;
+    }
+    let names: Vec<_> =
+        texts.into_iter().filter(|(_, name)| !name.is_empty() && !MISSING_VALUES.contains(name)).collect();
+    let below = |column: usize| {
+        rows.iter().filter_map(move |row| row.get(column)).filter(|field| !MISSING_VALUES.contains(field))
+    };
+    let is_over_numbers = |column: usize| below(column).next().is_some() && below(column).all(is_number);
+    let follow = whole.len() >= 3 && whole.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
+    let recurs = |(column, name): &(usize, &str)| below(*column).any(|field| field == *name);
+    names.iter().any(|(column, _)| is_over_numbers(*column)) || follow && !names.is_empty() && !names.iter().any(recurs)
 }
 
 /// Names of the classes from `178,13,class_0,class_1,class_2`: rows, inputs, names. The rows hold numbers alone.
@@ -339,6 +367,30 @@ mod tests {
         // A lone row of decimal commas reads as the training table was read.
         assert_eq!(delimiter(&sample("1,5;2,5\n"), Some(b';')), b';');
         assert_eq!(delimiter(&sample("1\t2\n"), Some(b';')), b'\t');
+    }
+
+    #[test]
+    fn numbers_are_names_beside_names() {
+        let is_header = |text: &str| {
+            let records = sample(text).records(b',');
+            matches!(head(&records, &records[0], '.'), FirstLine::Names(_))
+        };
+        for (text, expected) in [
+            ("a,b\n1,2\n", true),
+            ("0,1,2,y\n5.1,3.5,1.4,a\n4.9,3.0,1.4,b\n4.7,3.2,1.3,a\n", true),
+            ("country,2019,2020,2021\nA,1,2,3\nB,4,5,6\nA,7,8,9\n", true),
+            ("inf,x,y\n1,2,a\n3,4,b\n5,6,a\n", true),
+            ("7,x,y\n1,2,a\n3,4,b\n5,6,a\n", true),
+            // Rows: a name that recurs, numbers that are no places, a gap, too few rows to tell.
+            ("1,2,3,a\n4,5,6,b\n7,8,9,a\n1,1,1,b\n", false),
+            ("5.1,unknown\n4.9,3.0\n4.7,3.2\n1,2\n", false),
+            ("5,NA\n4,3\n4,3\n1,2\n", false),
+            ("1,2,Ann\n3,4,Bo\n5,6,Cy\n7,8,Di\n", false),
+            ("7,x,y\n1,2,a\n3,4,b\n", false),
+            ("1,2\n3,4\n5,6\n7,8\n", false),
+        ] {
+            assert_eq!(is_header(text), expected, "{text:?}");
+        }
     }
 
     #[test]

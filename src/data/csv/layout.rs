@@ -309,7 +309,7 @@ impl ColumnLayout {
         Schema {
             format: Format::Csv {
                 width: self.width,
-                header: settings.header,
+                header: settings.header.or_else(|| dialect.has_numbered_names().then_some(true)),
                 delimiter: dialect.delimiter.into(),
                 decimal: dialect.decimal,
                 missing_values: settings.missing_values.clone(),
