@@ -55,8 +55,8 @@ fn sizes_whose_product_does_not_fit_are_refused_by_the_layer() {
             "layer 0 `conv2d` (Conv2D) needs an output of 1 to 268435456",
         ),
         (
-            refused([1, 1, 1 << 20], Conv2D::new(64, [1, 1])),
-            "parameter `conv2d/kernel` needs at most 33554432 elements",
+            refused([1, 1, 1 << 20], Conv2D::new(1 << 10, [1, 1])),
+            "parameter `conv2d/kernel` needs at most 536870848 elements",
         ),
         (
             refused(image, MaxPooling2D { pool_size: side, strides: None, padding: Padding::Same }),
