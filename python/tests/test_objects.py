@@ -136,7 +136,8 @@ def test_a_timeline_is_data(rng: np.random.Generator) -> None:
     steps = [span for span in timeline.spans if span.what == "step"]
     assert [span.rows for span in steps] == [32, 32, 6] * 2 and all(span.adapter is None for span in steps)
     computed = [span for span in timeline.spans if span.what == "compute"]
-    assert sum(span.rows for span in computed if span.step == steps[0].step) == 32
+    # After a slow step, one adapter's rows may be computed again by the other, to compare them.
+    assert sum(span.rows for span in computed if span.step == steps[0].step) in (32, 48)
     assert {span.adapter for span in computed} == {0, 1}
     for span in computed:
         around = next(step for step in steps if step.step == span.step)
