@@ -237,16 +237,8 @@ fn is_small(case: &Case) -> bool {
 /// Whether a device computes a case as its twin does.
 #[cfg(feature = "gpu")]
 async fn is_right(device: &mut Direct, kernel: &'static Kernel, tile: Tile, case: &Case) -> bool {
-    let launch = Launch {
-        kernel,
-        tile,
-        params: &case.params,
-        constants: &case.constants,
-        grid: case.grid,
-        inputs: &case.input_values(),
-        outputs: &case.output_values(),
-    };
-    let got = device.run(launch).await;
+    let (inputs, outputs) = (case.input_values(), case.output_values());
+    let got = device.run(Launch::of(kernel, tile, case, (&inputs, &outputs))).await;
     got.is_ok_and(|got| compare(kernel, case, &got, &case.run(kernel.twin)).is_ok())
 }
 
@@ -307,15 +299,7 @@ impl Bench {
             Self::Host => Ok(time_on_host(probe, &inputs, outputs)),
             #[cfg(feature = "gpu")]
             Self::Device(device) => {
-                let launch = Launch {
-                    kernel: probe.kernel,
-                    tile: probe.tile,
-                    params: &probe.case.params,
-                    constants: &probe.case.constants,
-                    grid: probe.case.grid,
-                    inputs: &inputs,
-                    outputs: &outputs,
-                };
+                let launch = Launch::of(probe.kernel, probe.tile, &probe.case, (&inputs, &outputs));
                 let once_ms = device.time(launch, 1).await?;
                 match repeats(once_ms) {
                     1 => Ok(once_ms),

@@ -72,15 +72,7 @@ fn inner() {
         let mut n_cases = 0;
         for (kernel, case) in cases(tile) {
             let (inputs, outputs) = (case.input_values(), case.output_values());
-            let launch = Launch {
-                kernel,
-                tile,
-                params: &case.params,
-                constants: &case.constants,
-                grid: case.grid,
-                inputs: &inputs,
-                outputs: &outputs,
-            };
+            let launch = Launch::of(kernel, tile, &case, (&inputs, &outputs));
             let got = pollster::block_on(device.run(launch)).unwrap();
             compare(kernel, &case, &got, &case.run(kernel.twin)).unwrap();
             n_cases += 1;

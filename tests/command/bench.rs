@@ -222,16 +222,8 @@ fn the_kernels_of_peaks_agree_with_their_twins() {
         for kernel in [&machine::COPY, &machine::CHAINS] {
             for case in (kernel.cases)() {
                 let (inputs, outputs) = (case.input_values(), case.output_values());
-                let launch = Launch {
-                    kernel,
-                    tile: manyhands_engine::kernels::Tile::Registers,
-                    params: &case.params,
-                    constants: &[],
-                    grid: case.grid,
-                    inputs: &inputs,
-                    outputs: &outputs,
-                };
-                let got = pollster::block_on(device.run(launch)).unwrap();
+                let tile = manyhands_engine::kernels::Tile::Registers;
+                let got = pollster::block_on(device.run(Launch::of(kernel, tile, &case, (&inputs, &outputs)))).unwrap();
                 compare(kernel, &case, &got, &case.run(kernel.twin)).unwrap();
             }
         }

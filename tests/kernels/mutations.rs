@@ -77,16 +77,8 @@ fn is_valid(text: &str) -> bool {
 /// Does any case see a difference? An error of the device counts as seen.
 fn is_noticed(device: &mut Direct, mutant: &'static Kernel, cases: &[(Case, Vec<Vec<f32>>)]) -> bool {
     cases.iter().any(|(case, wanted)| {
-        let launch = Launch {
-            kernel: mutant,
-            tile: Tile::Registers,
-            params: &case.params,
-            constants: &case.constants,
-            grid: case.grid,
-            inputs: &case.input_values(),
-            outputs: &case.output_values(),
-        };
-        let got = pollster::block_on(device.run(launch));
+        let (inputs, outputs) = (case.input_values(), case.output_values());
+        let got = pollster::block_on(device.run(Launch::of(mutant, Tile::Registers, case, (&inputs, &outputs))));
         got.map_or(true, |got| compare(mutant, case, &got, wanted).is_err())
     })
 }

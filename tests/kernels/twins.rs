@@ -74,15 +74,8 @@ impl Job {
 
     fn check(&self, device: &mut Direct, tile: Tile) -> Result<(), String> {
         let name = format!("{:?}, {}", self.kernel, self.case.label);
-        let launch = Launch {
-            kernel: self.kernel,
-            tile,
-            params: &self.case.params,
-            constants: &self.case.constants,
-            grid: self.case.grid,
-            inputs: &guarded(self.case.input_values()),
-            outputs: &guarded(self.case.output_values()),
-        };
+        let (inputs, outputs) = (guarded(self.case.input_values()), guarded(self.case.output_values()));
+        let launch = Launch::of(self.kernel, tile, &self.case, (&inputs, &outputs));
         let mut got = pollster::block_on(device.run(launch)).map_err(|error| format!("{name}: {error}"))?;
         for (values, fill) in got.iter_mut().zip(&self.case.outputs) {
             let behind = values.split_off(fill.len());

@@ -9,6 +9,7 @@ use super::device::Gpu;
 use super::grid::{Cut, MOST_WORKGROUPS, workgroups};
 use super::patience::Patience;
 use super::pipelines::Pipelines;
+use crate::kernels::cases::Case;
 use crate::kernels::{Kernel, Tile};
 use crate::plan::{Grid, Scalars};
 use crate::runtime::Runtime;
@@ -32,6 +33,18 @@ pub struct Launch<'a> {
     pub inputs: &'a [Vec<f32>],
     /// Values of the outputs before the call, followed by values that the kernel must not change.
     pub outputs: &'a [Vec<f32>],
+}
+
+impl<'a> Launch<'a> {
+    /// A call with the sizes of a case, on its values or others.
+    pub fn of(
+        kernel: &'static Kernel,
+        tile: Tile,
+        case: &'a Case,
+        (inputs, outputs): (&'a [Vec<f32>], &'a [Vec<f32>]),
+    ) -> Self {
+        Self { kernel, tile, params: &case.params, constants: &case.constants, grid: case.grid, inputs, outputs }
+    }
 }
 
 /// A device on which kernels run one by one.
