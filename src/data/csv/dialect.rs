@@ -8,7 +8,7 @@ use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
 
 use super::header::distinct;
 use super::numerals::{decimal, plain};
-use super::quotes::{MAX_ROW_BYTES, check_last_quote};
+use super::quotes::{MAX_ROW_BYTES, QUOTE_HELP, check_last_quote};
 use super::settings::CsvSettings;
 use super::source::TableSource;
 use crate::schema::Format;
@@ -126,7 +126,7 @@ impl Dialect {
 
     /// The number of a field that has the form of one.
     pub fn numeral(&self, field: &str) -> Option<f64> {
-        plain(field, self.decimal)?.parse().ok()
+        numeral(field, self.decimal)
     }
 
     pub fn is_missing(&self, field: &str) -> bool {
@@ -262,13 +262,17 @@ fn delimiter(sample: &TableStart, preferred: Option<u8>) -> u8 {
     best.map_or(DELIMITERS[0], |(delimiter, _)| delimiter)
 }
 
+/// The number of a field that has the form of one.
+fn numeral(field: &str, decimal: char) -> Option<f64> {
+    plain(field, decimal)?.parse().ok()
+}
+
 /// The use of the first line.
 fn head(records: &[StringRecord], first: &StringRecord, decimal: char) -> FirstLine {
     if let Some(names) = class_names(records) {
         return FirstLine::Classes(names);
     }
-    let is_number =
-        |field: &str| plain(field, decimal).and_then(|field| field.parse().ok()).is_some_and(f64::is_finite);
+    let is_number = |field: &str| numeral(field, decimal).is_some_and(f64::is_finite);
     let has_numbers = first.iter().any(is_number);
     let are_names = !has_numbers || are_numbered_names(records.get(1..).unwrap_or_default(), first, &is_number);
     if are_names && !first.is_empty() { FirstLine::Names(first.clone()) } else { FirstLine::Row }
@@ -332,7 +336,7 @@ fn unreadable(source: &TableSource, error: &::csv::Error, begin: &Position) -> E
         ErrorKind::Io(cause) if cause.kind() == std::io::ErrorKind::FileTooLarge => Error::data(
             source.line_of(Some(begin)),
             format!("begins a row of more than {MAX_ROW_BYTES} bytes: is a quote not closed?"),
-            "close the quote; a quote within a quoted field is written twice: `\"\"`",
+            QUOTE_HELP,
         ),
         _ => Error::data(source.line_of(error.position()), format!("can't be read: {error}"), LINE_HELP),
     }

@@ -10,6 +10,8 @@ use crate::{Error, Result};
 /// Most bytes of a row: a longer one has an unclosed quote, or the file is no table.
 pub const MAX_ROW_BYTES: u64 = 16 << 20;
 
+pub(super) const QUOTE_HELP: &str = "close the quote; a quote within a quoted field is written twice: `\"\"`";
+
 /// Refuses a table whose last row, from this byte on, holds a quote that is never closed: it contains all later lines.
 pub(super) fn check_last_quote(source: &TableSource, delimiter: u8, last_row: u64) -> Result<()> {
     let mut text = Vec::new();
@@ -21,11 +23,7 @@ pub(super) fn check_last_quote(source: &TableSource, delimiter: u8, last_row: u6
     }
     let mut position = Position::new();
     position.set_byte(last_row);
-    Err(Error::data(
-        source.line_of(Some(&position)),
-        "needs a closing quote, but the file ends first",
-        "close the quote; a quote within a quoted field is written twice: `\"\"`",
-    ))
+    Err(Error::data(source.line_of(Some(&position)), "needs a closing quote, but the file ends first", QUOTE_HELP))
 }
 
 /// Whether a text ends in the middle of a quoted field. Quotes count at the start of a field, and within it.

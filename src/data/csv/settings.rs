@@ -186,7 +186,7 @@ pub struct CsvSettings {
     pub ignore: Vec<Column>,
     /// The column of each row's weight in the loss.
     pub sample_weight: Option<Column>,
-    /// Whether the first line is a header; by default it is one if none of its fields is a number, or if those that are are years or places
+    /// Whether the first line is a header; by default it is one if none of its fields is a number, or if the numbers are years or places
     /// beside names.
     pub header: Option<bool>,
     /// Character between two fields; by default the one of comma, semicolon, tab and bar that divides the lines evenly.
