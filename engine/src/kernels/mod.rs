@@ -392,7 +392,7 @@ impl Kernel {
         // naga can't tell that the loops around matrices are the same for all invocations, and would refuse them.
         let of_matrices =
             tile.is_of_matrices().then_some("enable wgpu_cooperative_matrix;\ndiagnostic(off, derivative_uniformity);");
-        let enabled = of_halves.into_iter().chain(of_matrices).filter(|_| self.is_tiled());
+        let enabled = of_halves.into_iter().chain(of_matrices);
         let libraries = self.uses.iter().flat_map(|library| library.sources(tile));
         let counting = self.may_run_in_parts().then(|| extent.source());
         enabled.chain([self.source]).chain(libraries).chain(counting).collect::<Vec<_>>().join("\n")
