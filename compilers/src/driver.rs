@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 
 use anyhow::{Context, Result, ensure};
 use ash::vk;
+use manyhands_engine::kernels::Tile;
 
 use crate::forms::Form;
 
@@ -25,8 +26,8 @@ pub struct Driver {
     instance: ash::Instance,
     /// Keeps the library loaded.
     _entry: ash::Entry,
-    /// Whether it multiplies matrices of 16 × 16 16-bit floats, and adds in 32 bits.
-    pub has_matrices: bool,
+    /// The tiles whose matrices it multiplies.
+    pub matrices: &'static [Tile],
     /// The device's name, and the driver's.
     pub names: [String; 2],
 }
@@ -47,19 +48,25 @@ impl Driver {
         let devices = unsafe { instance.enumerate_physical_devices() }?;
         let physical = *devices.first().context("the driver shows no device")?;
         let mut about = vk::PhysicalDeviceVulkan12Properties::default();
-        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut about);
+        let mut sizes = vk::PhysicalDeviceVulkan13Properties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut about).push_next(&mut sizes);
         unsafe { instance.get_physical_device_properties2(physical, &mut properties) };
         let name = text(&properties.properties.device_name);
         let names = [name, format!("{} {}", text(&about.driver_name), text(&about.driver_info))];
 
-        let has_matrices = has_matrices(&entry, &instance, physical)?;
+        // As the engine chooses them.
+        let matrices: &[Tile] = match (has_matrices(&entry, &instance, physical)?, sizes.max_subgroup_size) {
+            (false, _) => &[],
+            (true, 32) => &[Tile::Matrices16, Tile::LargeMatrices16],
+            (true, _) => &[Tile::Matrices16],
+        };
         let mut vulkan12 = vk::PhysicalDeviceVulkan12Features::default();
         let mut executables = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
-        let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        let mut of_matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
         let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut vulkan12).push_next(&mut executables);
         let mut extensions = vec![ash::khr::pipeline_executable_properties::NAME.as_ptr()];
-        if has_matrices {
-            features = features.push_next(&mut matrices);
+        if !matrices.is_empty() {
+            features = features.push_next(&mut of_matrices);
             extensions.push(ash::khr::cooperative_matrix::NAME.as_ptr());
         }
         unsafe { instance.get_physical_device_features2(physical, &mut features) };
@@ -70,7 +77,7 @@ impl Driver {
             .push_next(&mut features);
         let device = unsafe { instance.create_device(physical, &info, None) }?;
         let executables = ash::khr::pipeline_executable_properties::Device::new(&instance, &device);
-        Ok(Self { device, executables, instance, _entry: entry, has_matrices, names })
+        Ok(Self { device, executables, instance, _entry: entry, matrices, names })
     }
 
     /// Compiles a form.
@@ -151,7 +158,7 @@ impl Driver {
     }
 }
 
-/// Whether a device has the matrices of `Tile::Matrices16`.
+/// Whether a device multiplies matrices of 16 × 16 16-bit floats, and adds in 32 bits.
 #[allow(unsafe_code, reason = "all of Vulkan is")]
 fn has_matrices(entry: &ash::Entry, instance: &ash::Instance, device: vk::PhysicalDevice) -> Result<bool> {
     // SAFETY: handles are alive; the function is asked for only where the device has its extension.

@@ -40,13 +40,13 @@ pub struct Binding {
     pub is_uniform: bool,
 }
 
-/// The forms of all kernels whose names contain `part`, with at most `most` sets of constants for each text; those of matrices only where the
-/// driver has them.
+/// The forms of all kernels whose names contain `part`, with at most `most` sets of constants for each text; of matrices those that the
+/// driver has.
 ///
 /// # Errors
 /// If a kernel does not compile.
-pub fn all(part: &str, most: usize, has_matrices: bool) -> Result<Vec<Form>> {
-    let is_known = |tile: &Tile| !tile.is_of_matrices() || has_matrices && *tile == Tile::Matrices16;
+pub fn all(part: &str, most: usize, matrices: &[Tile]) -> Result<Vec<Form>> {
+    let is_known = |tile: &Tile| !tile.is_of_matrices() || matrices.contains(tile);
     let mut forms = Vec::new();
     for kernel in kernels::all().filter(|kernel| kernel.name().contains(part)) {
         for tile in kernel.tiles().iter().copied().filter(is_known) {

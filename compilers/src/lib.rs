@@ -74,7 +74,7 @@ pub fn compile(chip: &Chip, wanted: &Wanted) -> Result<OnChip> {
     let language = chip.driver.language;
     let driver = Driver::open()?;
     let forms = if wanted.files.is_empty() {
-        forms::all(&wanted.kernels, wanted.constants, driver.has_matrices)?
+        forms::all(&wanted.kernels, wanted.constants, driver.matrices)?
     } else {
         wanted.files.iter().map(|file| forms::of_file(file)).collect::<Result<Vec<_>>>()?.concat()
     };
@@ -83,7 +83,7 @@ pub fn compile(chip: &Chip, wanted: &Wanted) -> Result<OnChip> {
     for form in forms {
         let compiled = driver.compile(&form).with_context(|| form.name.clone())?;
         if wanted.assembly {
-            eprintln!("== {}\n{}", form.name, compiled.assembly);
+            eprintln!("== {}\n{:?}\n{}", form.name, compiled.statistics, compiled.assembly);
         }
         let (hottest, hottest_multiply_adds) = assembly::hottest(&compiled.assembly, language, compiled.subgroup);
         let figures = figures::of(&compiled.statistics, chip.driver.sources);

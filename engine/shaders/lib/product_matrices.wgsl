@@ -3,8 +3,8 @@
 //
 //     out[row, column] = sum over k of a[row, k] b[k, column]
 //
-// A workgroup of 256 invocations computes 64 x 64 results, 16 k at a time. A fragment has FRAGMENT x FRAGMENT results
-// (lib/product_matrices_*.wgsl); a block is two beside each other, and each subgroup has one block, or several in the same
+// A workgroup of 256 invocations computes 64 x 64 or 128 x 128 results, 16 k at a time. A fragment has FRAGMENT x FRAGMENT results
+// (lib/product_matrices_*.wgsl); a block is two beside each other, and each subgroup has one block, or up to four in the same
 // columns: which, is known when it runs, as a driver chooses the size of its subgroups. Factors lie in workgroup memory with
 // neighbours in k side by side. Results go through workgroup memory, a fragment of each subgroup at a time, as only `store` knows
 // where they belong.
@@ -21,22 +21,26 @@
 // Rows and columns past the end are computed from the last one and not stored; k past the end is 0.
 
 override PRODUCT_INVOCATIONS: u32 = 256u;
-const PRODUCT_TILE: u32 = 64u;
+// 64, or 128 for subgroups of 32 invocations and fragments of 16 x 16.
+override PRODUCT_TILE: u32 = 64u;
 const PRODUCT_DEPTH: u32 = 16u;
 
 // Eight more than there are k: rows begin in different banks, at multiples of 16 bytes.
 const PRODUCT_PITCH: u32 = PRODUCT_DEPTH + 8u;
-const PRODUCT_LENGTH: u32 = PRODUCT_TILE * PRODUCT_PITCH;
+override PRODUCT_LENGTH: u32 = PRODUCT_TILE * PRODUCT_PITCH;
 var<workgroup> tile_a: array<f16, PRODUCT_LENGTH>;
 var<workgroup> tile_b: array<f16, PRODUCT_LENGTH>;
 
 // Blocks side by side, and in all.
-const BLOCKS_ACROSS: u32 = PRODUCT_TILE / (2u * FRAGMENT);
-const BLOCKS: u32 = BLOCKS_ACROSS * (PRODUCT_TILE / FRAGMENT);
+override BLOCKS_ACROSS: u32 = PRODUCT_TILE / (2u * FRAGMENT);
+override BLOCKS: u32 = BLOCKS_ACROSS * (PRODUCT_TILE / FRAGMENT);
 const FRAGMENT_LENGTH: u32 = FRAGMENT * FRAGMENT;
-// Of each subgroup one fragment: there are at most as many subgroups as blocks.
-const RESULTS_LENGTH: u32 = BLOCKS * FRAGMENT_LENGTH;
-var<workgroup> results: array<f32, RESULTS_LENGTH>;
+// Of each subgroup one fragment: eight results an invocation, in the smallest subgroups.
+var<workgroup> results: array<f32, 2048>;
+// Blocks of a subgroup at most.
+override MOST_BLOCKS: u32 = BLOCKS / (PRODUCT_INVOCATIONS / LARGEST_SUBGROUP);
+// Is there a second half of rows and columns to bring?
+override IS_LARGE: bool = PRODUCT_TILE > 64u;
 
 fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let part = workgroup.z;
@@ -47,7 +51,7 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     // The last row of a folded grid may have no tile for this workgroup. Uniform, so barriers may follow.
     if (first.x >= sizes.x) { return; }
 
-    // What this invocation brings to the tiles: one k of four rows, and one k of four columns.
+    // What this invocation brings to the tiles: one k of four or eight rows, and one k of as many columns.
     let fast = lane % PRODUCT_DEPTH;
     let slow = lane / PRODUCT_DEPTH;
     let y_a = select(fast, slow, A_ALONG_K);
@@ -63,10 +67,18 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let ra1 = row_of_a(min(first.x + y_a + 16u, last.x), part);
     let ra2 = row_of_a(min(first.x + y_a + 32u, last.x), part);
     let ra3 = row_of_a(min(first.x + y_a + 48u, last.x), part);
+    let ra4 = row_of_a(min(first.x + y_a + 64u, last.x), part);
+    let ra5 = row_of_a(min(first.x + y_a + 80u, last.x), part);
+    let ra6 = row_of_a(min(first.x + y_a + 96u, last.x), part);
+    let ra7 = row_of_a(min(first.x + y_a + 112u, last.x), part);
     let cb0 = column_of_b(min(first.y + x_b, last.y), part);
     let cb1 = column_of_b(min(first.y + x_b + 16u, last.y), part);
     let cb2 = column_of_b(min(first.y + x_b + 32u, last.y), part);
     let cb3 = column_of_b(min(first.y + x_b + 48u, last.y), part);
+    let cb4 = column_of_b(min(first.y + x_b + 64u, last.y), part);
+    let cb5 = column_of_b(min(first.y + x_b + 80u, last.y), part);
+    let cb6 = column_of_b(min(first.y + x_b + 96u, last.y), part);
+    let cb7 = column_of_b(min(first.y + x_b + 112u, last.y), part);
 
     // Past the end of k, where a load would leave the buffer, the first k is loaded and not used.
     let first_a = inner_of_a(sizes.z, part);
@@ -94,6 +106,8 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     var c6 = zero; var c7 = zero;
     var next_a = vec4<f32>();
     var next_b = vec4<f32>();
+    var next_large_a = vec4<f32>();
+    var next_large_b = vec4<f32>();
 
     // One round more than there are tiles: round i fetches tile i and multiplies tile i - 1.
     let rounds = (sizes.w - sizes.z + PRODUCT_DEPTH - 1u) / PRODUCT_DEPTH;
@@ -108,6 +122,16 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
             tile_b[at_b + 16u * PRODUCT_PITCH] = f16(next_b.y);
             tile_b[at_b + 32u * PRODUCT_PITCH] = f16(next_b.z);
             tile_b[at_b + 48u * PRODUCT_PITCH] = f16(next_b.w);
+            if (IS_LARGE) {
+                tile_a[at_a + 64u * PRODUCT_PITCH] = f16(next_large_a.x);
+                tile_a[at_a + 80u * PRODUCT_PITCH] = f16(next_large_a.y);
+                tile_a[at_a + 96u * PRODUCT_PITCH] = f16(next_large_a.z);
+                tile_a[at_a + 112u * PRODUCT_PITCH] = f16(next_large_a.w);
+                tile_b[at_b + 64u * PRODUCT_PITCH] = f16(next_large_b.x);
+                tile_b[at_b + 80u * PRODUCT_PITCH] = f16(next_large_b.y);
+                tile_b[at_b + 96u * PRODUCT_PITCH] = f16(next_large_b.z);
+                tile_b[at_b + 112u * PRODUCT_PITCH] = f16(next_large_b.w);
+            }
             workgroupBarrier();
         }
         if (round < rounds) {
@@ -115,6 +139,10 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
             let ia = select(first_a, inner_a, in_a);
             let a = vec4<f32>(load_a(ra0, ia), load_a(ra1, ia), load_a(ra2, ia), load_a(ra3, ia));
             next_a = select(vec4<f32>(), a, in_a);
+            if (IS_LARGE) {
+                let large = vec4<f32>(load_a(ra4, ia), load_a(ra5, ia), load_a(ra6, ia), load_a(ra7, ia));
+                next_large_a = select(vec4<f32>(), large, in_a);
+            }
             k_a += PRODUCT_DEPTH;
             inner_a = next_of_a(inner_a, k_a, PRODUCT_DEPTH, part);
 
@@ -122,6 +150,10 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
             let ib = select(first_b, inner_b, in_b);
             let b = vec4<f32>(load_b(ib, cb0), load_b(ib, cb1), load_b(ib, cb2), load_b(ib, cb3));
             next_b = select(vec4<f32>(), b, in_b);
+            if (IS_LARGE) {
+                let large = vec4<f32>(load_b(ib, cb4), load_b(ib, cb5), load_b(ib, cb6), load_b(ib, cb7));
+                next_large_b = select(vec4<f32>(), large, in_b);
+            }
             k_b += PRODUCT_DEPTH;
             inner_b = next_of_b(inner_b, k_b, PRODUCT_DEPTH, part);
         }

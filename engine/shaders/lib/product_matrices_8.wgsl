@@ -4,5 +4,5 @@ alias MatrixA = coop_mat8x8<f16, A>;
 alias MatrixB = coop_mat8x8<f16, B>;
 alias MatrixC = coop_mat8x8<f32, C>;
 const FRAGMENT: u32 = 8u;
-// Blocks of a subgroup of 32 invocations, the largest there is.
-const MOST_BLOCKS: u32 = 4u;
+// Invocations of a subgroup at most.
+const LARGEST_SUBGROUP: u32 = 32u;

@@ -140,13 +140,15 @@ pub enum Tile {
     /// 64 × 64 results of 256 invocations, whose subgroups multiply cooperative matrices of 16 × 16 16-bit floats: on
     /// tensor cores and their like. For the products of [`Tile::Halves64`], on devices that have such matrices.
     Matrices16,
+    /// As [`Tile::Matrices16`], with 128 × 128 results, for subgroups of 32 invocations alone.
+    LargeMatrices16,
     /// As [`Tile::Matrices16`], with matrices of 8 × 8.
     Matrices8,
 }
 
 impl Tile {
     /// Every tile.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Registers,
         Self::Workgroup32,
         Self::Workgroup64,
@@ -154,6 +156,7 @@ impl Tile {
         Self::Eights64,
         Self::Halves64,
         Self::Matrices16,
+        Self::LargeMatrices16,
         Self::Matrices8,
     ];
 
@@ -173,7 +176,7 @@ impl Tile {
 
     /// Whether it multiplies cooperative matrices.
     pub fn is_of_matrices(self) -> bool {
-        matches!(self, Self::Matrices16 | Self::Matrices8)
+        matches!(self, Self::Matrices16 | Self::LargeMatrices16 | Self::Matrices8)
     }
 
     /// The one to use for a grid on an adapter where this one is best. What is no product has one text.
@@ -201,6 +204,7 @@ impl Tile {
             Self::Workgroup32 | Self::Eights64 => Some(("PRODUCT_ACROSS", 8)),
             Self::Workgroup64 | Self::Workgroup128 | Self::Halves64 => Some(("PRODUCT_ACROSS", 16)),
             Self::Matrices16 | Self::Matrices8 => None,
+            Self::LargeMatrices16 => Some(("PRODUCT_TILE", 128)),
         }
     }
 
@@ -211,7 +215,7 @@ impl Tile {
             Self::Registers => [64 / constant * 8, constant * 8],
             Self::Workgroup32 => [32, 32],
             Self::Workgroup64 | Self::Eights64 | Self::Halves64 | Self::Matrices16 | Self::Matrices8 => [64, 64],
-            Self::Workgroup128 => [128, 128],
+            Self::Workgroup128 | Self::LargeMatrices16 => [128, 128],
         }
     }
 }
@@ -251,7 +255,9 @@ impl Library {
                 wgsl!("lib/product_workgroup")
             }
             (Self::Product, Tile::Workgroup128 | Tile::Eights64) => wgsl!("lib/product_eights"),
-            (Self::Product, Tile::Matrices16 | Tile::Matrices8) => wgsl!("lib/product_matrices"),
+            (Self::Product, Tile::Matrices16 | Tile::LargeMatrices16 | Tile::Matrices8) => {
+                wgsl!("lib/product_matrices")
+            }
             (Self::Attention, _) => wgsl!("lib/attention"),
             (Self::Gates, _) => wgsl!("lib/gates"),
             (Self::Depthwise, _) => wgsl!("lib/depthwise"),
@@ -267,7 +273,7 @@ impl Library {
         let types = match (self, tile) {
             (Self::Product, Tile::Workgroup32 | Tile::Workgroup64) => Some(wgsl!("lib/product_kept_singles")),
             (Self::Product, Tile::Halves64) => Some(wgsl!("lib/product_kept_halves")),
-            (Self::Product, Tile::Matrices16) => Some(wgsl!("lib/product_matrices_16")),
+            (Self::Product, Tile::Matrices16 | Tile::LargeMatrices16) => Some(wgsl!("lib/product_matrices_16")),
             (Self::Product, Tile::Matrices8) => Some(wgsl!("lib/product_matrices_8")),
             _ => None,
         };

@@ -101,8 +101,8 @@ pub(super) struct Gpu {
     pub(super) limits: wgpu::Limits,
     pub(super) tile: Tile,
     has_halves: bool,
-    /// The tile whose cooperative matrices it multiplies.
-    matrices: Option<Tile>,
+    /// The tiles whose cooperative matrices it multiplies.
+    matrices: &'static [Tile],
     /// PCI vendor id, 0 if unknown.
     pub(super) vendor: u32,
     /// Turns of loops that its driver grants a shader.
@@ -190,7 +190,7 @@ impl Gpu {
     pub(super) fn is_able(&self, tile: Tile) -> bool {
         match tile {
             Tile::Halves64 => self.has_halves,
-            Tile::Matrices16 | Tile::Matrices8 => self.matrices == Some(tile),
+            _ if tile.is_of_matrices() => self.matrices.contains(&tile),
             _ => true,
         }
     }
