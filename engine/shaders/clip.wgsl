@@ -33,6 +33,7 @@ struct Params {
 const NUMBERS: u32 = 0x100000u;
 const LANES: u32 = 256u;
 const LARGE: f32 = 1.125899906842624e15;
+const SMALL: f32 = 8.881784197001252e-16;
 const SHRINK: f32 = 8.271806125530277e-25;
 const GROW: f32 = 1.2089258196146292e24;
 
@@ -100,18 +101,21 @@ fn combine(@builtin(local_invocation_index) lane: u32) {
         wrong += parts[2u * part + 1u];
     }
     largest = lanes_max(largest, lane, LANES);
-    // WGSL promises a division only up to 2^126: beyond, NVIDIA's gives 0.
-    let fitting = select(1.0, 0.00390625, largest > 1.0);
+    // Scaled by the largest, so that no square leaves the floats. No division: WGSL promises one only by up to 2^126, and NVIDIA's gives 0
+    // beyond.
+    let is_large = largest > LARGE;
+    let is_small = largest < SMALL;
+    let factor = select(select(1.0, GROW, is_small), SHRINK, is_large);
     var squares = 0.0;
     for (var part = lane; part < params.parts; part += LANES) {
-        let share = select(parts[2u * part] * fitting / (largest * fitting), 0.0, largest == 0.0);
-        squares += share * share;
+        let scaled = parts[2u * part] * factor;
+        squares += scaled * scaled;
     }
     let sums = lanes_sum4(vec4<f32>(squares, wrong, 0.0, 0.0), lane, LANES);
     if lane == 0u {
-        // Kept at what every device takes as a float. The root is at least 1, or everything is 0.
+        // Kept at what every device takes as a float.
         let root = sqrt(sums.x);
-        let total = min(largest, 3.4e38 / max(root, 1.0)) * root;
+        let total = select(select(root, root * SHRINK, is_small), min(root, 2.8124148e14) * GROW, is_large);
         let clips = params.max_norm > 0.0 && total > params.max_norm;
         control[0] = select(1.0, params.max_norm / max(total, 1e-30), clips);
         let refused = control[3];
