@@ -20,7 +20,8 @@ manyhands::params! {
 
 const SOURCE: &str = include_str!("peak.wgsl");
 
-/// `x [len]` → `y [len]`, four elements an invocation; `len` is a multiple of four. Grid: `Elements(len / 4)`.
+/// `x [len]` → `y [len]`, 16 elements an invocation, as a large card takes few workgroups a microsecond; `len` is a multiple of 1024.
+/// Grid: `Elements(len / 16)`.
 pub static COPY: Kernel = kernel("copy", &["x"], &["y"], copy_twin, copy_cases);
 
 /// `factors [2]` → `sums [len]`: twelve chains of fused multiply-adds. Grid: `Elements(len)`.
@@ -67,7 +68,7 @@ fn chains_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn copy_cases() -> Vec<Case> {
-    [4, 260, 70_000].map(copy_case).into()
+    [1024, 3072, 70 * 1024].map(copy_case).into()
 }
 
 fn chains_cases() -> Vec<Case> {
@@ -77,7 +78,7 @@ fn chains_cases() -> Vec<Case> {
 /// A copy of `len` elements.
 fn copy_case(len: u32) -> Case {
     let elements = len as usize;
-    Case::elements(format!("{len}"), Params { len, rounds: 0 }.words(), len / 4)
+    Case::elements(format!("{len}"), Params { len, rounds: 0 }.words(), len / 16)
         .input(InputFill::Uniform(elements, -1.0, 1.0))
         .output(elements)
 }
@@ -142,11 +143,11 @@ pub(super) fn probes(info: &Info) -> Vec<TimedCase> {
         return [512, 1024].map(|n| probe(&dense::FORWARD, product([n; 3]), product_cost([n; 3]))).into();
     }
     let bytes = WorkAmount::Bytes(8.0 * f64::from(COPIED));
-    let scalar = Case { params: vec![COPIED], grid: Grid::Elements(COPIED.into()), ..copy_case(COPIED) };
+    let fours = Case { params: vec![COPIED], grid: Grid::Elements((COPIED / 4).into()), ..copy_case(COPIED) };
     let [len, rounds] = CHAINED;
     let flops = WorkAmount::Flops(f64::from(len) * f64::from(rounds) * FLOPS_OF_ROUND);
     vec![
-        probe(&add::COPY, scalar, bytes),
+        probe(&add::COPY, fours, bytes),
         probe(&COPY, copy_case(COPIED), bytes),
         probe(&CHAINS, chains_case(len, rounds), flops),
     ]

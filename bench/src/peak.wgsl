@@ -1,6 +1,6 @@
 // What an adapter can do at best: copying its memory, and fused multiply-adds in registers.
 //
-//     y[i] = x[i]                                                        (copy, four elements an invocation)
+//     y[i] = x[i]                                                        (copy, 16 elements an invocation)
 //     a_j = fma(a_j, m, c), rounds * 4 times for each of 12 chains j     (chains)
 //     y[i] = Σ a_j
 //
@@ -9,7 +9,7 @@
 //
 // Source    ours.
 // Shapes    x, y [len]; of `chains`, factors [2], y [len].
-// Grid      copy: an invocation for each four elements; chains: one for each element.
+// Grid      copy: an invocation for each 16 elements; chains: one for each element.
 // Twin      src/machine.rs, fn copy_twin, chains_twin.
 
 struct Params {
@@ -30,9 +30,17 @@ fn copy(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let i = element_index(workgroup, workgroups, lane, 64u);
+    // Vectors of a workgroup are neighbours, and all four loads of an invocation are on their way at once.
+    let i = 256u * item_index(workgroup, workgroups) + lane;
     if i < params.len / 4u {
-        y[i] = x[i];
+        let a = x[i];
+        let b = x[i + 64u];
+        let c = x[i + 128u];
+        let d = x[i + 192u];
+        y[i] = a;
+        y[i + 64u] = b;
+        y[i + 128u] = c;
+        y[i + 192u] = d;
     }
 }
 

@@ -8,7 +8,7 @@ use super::linear::Linear;
 use super::{Initializer, Layer, Parameter, Problem};
 use crate::kernels::activation_functions::{Activation, Function, FunctionNumbers};
 use crate::kernels::add;
-use crate::plan::{Grid, Length, Recorder, View, length_word};
+use crate::plan::{Length, Recorder, View};
 
 /// Settings of a low-rank adaptation: `y += alpha / rank · dropout(x) A B` beside a frozen kernel.
 ///
@@ -152,8 +152,8 @@ impl LowRank {
         let (wide, b) = (self.wide(linear), rec.parameter(self.b));
         let update = rec.scratch("lora_update", y.len);
         wide.forward(rec, [hidden, b], None, update);
-        let len = length_word(y.len);
-        rec.dispatch(&add::FORWARD, add::Record { len }, [frozen, update], [y], Grid::Elements(len));
+        let (record, grid) = add::Record::of(y.len);
+        rec.dispatch(&add::FORWARD, record, [frozen, update], [y], grid);
     }
 
     /// Records the gradient of `B`; gives that of `x A`.

@@ -124,8 +124,8 @@ impl Fold {
         }
         let Some(dx) = rec.input_gradient(i) else { return };
         if is_same && self.operation == Operation::Add {
-            let len = length_word(dy.len);
-            rec.dispatch(&add::COPY, add::Record { len }, [dy], [dx], Grid::Elements(len));
+            let (record, grid) = add::Record::of(dy.len);
+            rec.dispatch(&add::COPY, record, [dy], [dx], grid);
             return;
         }
         let alignment = if i == 0 { as_built(aligned(&shape, &output)) } else { as_built(aligned(&output, &shape)) };
@@ -168,8 +168,8 @@ impl Fold {
 /// Sums inputs of one shape into the output, without a place for what is between.
 fn sum(rec: &mut Recorder<'_>) {
     let y = rec.output();
-    let (len, a, b) = (length_word(y.len), rec.input(0), rec.input(1));
-    rec.dispatch(&add::FORWARD, add::Record { len }, [a, b], [y], Grid::Elements(len));
+    let ((record, grid), a, b) = (add::Record::of(y.len), rec.input(0), rec.input(1));
+    rec.dispatch(&add::FORWARD, record, [a, b], [y], grid);
     for i in 2..rec.n_inputs() {
         let x = rec.input(i);
         rec.accumulate(x, y);

@@ -241,8 +241,8 @@ impl<'a> ModelPart<'a> {
             let (y, name) = (rec.value(tensor), self.model.tensor_name(tensor));
             rec.enter(Node::apart(self.model.nodes.len(), name, vec![tensor]));
             let report = rec.plan().find_or_add(name, Role::Report(idx), y.len);
-            let len = length_word(y.len);
-            rec.dispatch(&add::COPY, add::Record { len }, [y], [report], Grid::Elements(len));
+            let (record, grid) = add::Record::of(y.len);
+            rec.dispatch(&add::COPY, record, [y], [report], grid);
         }
         first + u32::try_from(outputs.len()).unwrap_or(u32::MAX)
     }
@@ -421,8 +421,8 @@ impl<'a> ModelPart<'a> {
                 Some(buffer) => View { buffer, offset: 0, len: y.len },
                 None => plan.buffer(format!("{name}.result"), role, y.len),
             };
-            let len = length_word(y.len);
-            rec.dispatch(&add::COPY, add::Record { len }, [y], [output], Grid::Elements(len));
+            let (record, grid) = add::Record::of(y.len);
+            rec.dispatch(&add::COPY, record, [y], [output], grid);
         }
     }
 }

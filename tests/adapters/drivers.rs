@@ -190,9 +190,10 @@ fn a_long_dispatch_runs_in_parts_to_the_same_bits() {
 #[test]
 fn a_sum_in_place_over_a_folded_grid_is_added_once() {
     let _alone = alone();
-    const LEN: u32 = 3 * 65_535 * 64 + 7;
+    // As many as a binding of 128 MiB holds.
+    const LEN: u32 = 2 * 65_535 * 256 + 7;
     let (kernel, lens) = (&add::ACCUMULATE, vec![LEN as usize]);
-    let grid = Grid::Elements(Word::U32(LEN));
+    let grid = Grid::Elements(Word::U32(LEN.div_ceil(4)));
     let call = || Called {
         kernel,
         constants: Vec::new(),

@@ -4,6 +4,7 @@ use super::cases::{Case, InputFill};
 use super::family::family;
 use super::rounding::{index, single};
 use super::{Call, Kernel, parallel};
+use crate::size::{Grid, Length, length_word, vectors_word};
 
 crate::params! {
     /// Number of elements.
@@ -11,6 +12,13 @@ crate::params! {
 }
 
 family!("add", [Grid]);
+
+impl Record {
+    /// That of tensors of a length, with the grid of all three kernels.
+    pub fn of(len: Length) -> (Self, Grid) {
+        (Self { len: length_word(len) }, Grid::Elements(vectors_word(len)))
+    }
+}
 
 /// One rounding.
 const TOLERANCE: f32 = 1e-6;
@@ -20,19 +28,19 @@ pub static KERNELS: &[&Kernel] = &[&FORWARD, &ACCUMULATE, &COPY];
 
 /// `a [len]`, `b [len]` → `sum [len]`.
 ///
-/// Grid: `Elements(len)`.
+/// Grid: `Elements(ceil(len / 4))`.
 pub static FORWARD: Kernel =
     kernel("forward", [&["a", "b"], &["sum"], &[]], (forward_twin, forward_fast), TOLERANCE, forward_cases);
 
 /// `x [len]` → `y [len]`, which it adds to.
 ///
-/// Grid: `Elements(len)`.
+/// Grid: `Elements(ceil(len / 4))`.
 pub static ACCUMULATE: Kernel =
     kernel("accumulate", [&["x"], &["y"], &[]], (accumulate_twin, accumulate_fast), TOLERANCE, cases);
 
 /// `x [len]` → `y [len]`, the same values.
 ///
-/// Grid: `Elements(len)`.
+/// Grid: `Elements(ceil(len / 4))`.
 pub static COPY: Kernel = kernel("copy", [&["x"], &["y"], &[]], (copy, copy), TOLERANCE, cases);
 
 fn forward_twin(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
@@ -73,10 +81,10 @@ fn accumulate_fast(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
 }
 
 fn forward_cases() -> Vec<Case> {
-    // The last has 65,537 workgroups of 64 and three elements: its grid is folded.
-    [1, 63, 64, 65, 257, 64 * 65_536 + 3]
-        .map(|len| {
-            Case::elements(format!("{len}"), Params { len }.words(), len)
+    // The last has 65,537 workgroups of 64 vectors: its grid is folded.
+    [1, 63, 64, 65, 257, 256 * 65_536 + 3]
+        .map(|len: u32| {
+            Case::elements(format!("{len}"), Params { len }.words(), len.div_ceil(4))
                 .input(InputFill::Normal(index(len)))
                 .input(InputFill::Normal(index(len)))
                 .output(index(len))
@@ -86,8 +94,8 @@ fn forward_cases() -> Vec<Case> {
 
 fn cases() -> Vec<Case> {
     [1, 63, 64, 65, 257, 70_001]
-        .map(|len| {
-            Case::elements(format!("{len}"), Params { len }.words(), len)
+        .map(|len: u32| {
+            Case::elements(format!("{len}"), Params { len }.words(), len.div_ceil(4))
                 .input(InputFill::Normal(index(len)))
                 .in_place(InputFill::Normal(index(len)))
         })

@@ -7,7 +7,7 @@ use crate::kernels::product::HALF_FACTORS;
 use crate::kernels::{self, Kernel, halves};
 use crate::packed::Packing;
 use crate::shape::Shape;
-use crate::size::{Grid, Length, Word, length_word};
+use crate::size::{Grid, Length, Word};
 
 use super::unread::drop_unread;
 use super::{
@@ -455,8 +455,8 @@ impl<'a> Recorder<'a> {
 
     /// Records `to += from`, of values of one length.
     pub fn accumulate(&mut self, from: View, to: View) {
-        let len = length_word(from.len);
-        self.dispatch(&kernels::add::ACCUMULATE, kernels::add::Record { len }, [from], [to], Grid::Elements(len));
+        let (record, grid) = kernels::add::Record::of(from.len);
+        self.dispatch(&kernels::add::ACCUMULATE, record, [from], [to], grid);
     }
 
     /// Ends a node's backward: adds what several uses contributed.
@@ -491,10 +491,11 @@ impl<'a> Recorder<'a> {
             let (Accumulation::Adapter, Some(from)) = (self.accumulation, self.written[idx]) else { continue };
             let to = self.flat_view(idx, Role::Gradients);
             let len = self.layout.parameters[idx].len() as u32;
-            for (kernel, len) in
-                [(&kernels::add::COPY, Word::IsFirst(len)), (&kernels::add::ACCUMULATE, Word::IsLater(len))]
-            {
-                self.dispatch(kernel, kernels::add::Record { len }, [from], [to], Grid::Elements(len));
+            let both: [(_, fn(u32) -> Word); 2] =
+                [(&kernels::add::COPY, Word::IsFirst), (&kernels::add::ACCUMULATE, Word::IsLater)];
+            for (kernel, when) in both {
+                let (record, grid) = (kernels::add::Record { len: when(len) }, Grid::Elements(when(len.div_ceil(4))));
+                self.dispatch(kernel, record, [from], [to], grid);
             }
         }
     }
