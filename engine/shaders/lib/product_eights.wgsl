@@ -28,8 +28,12 @@ override PRODUCT_DEPTH: u32 = PRODUCT_ACROSS / 2u;
 // One vec4 more than a k has: invocations that differ in k write to different banks.
 override PRODUCT_PITCH: u32 = 2u * PRODUCT_ACROSS + 1u;
 override PRODUCT_LENGTH: u32 = PRODUCT_DEPTH * PRODUCT_PITCH;
-var<workgroup> tile_a: array<vec4<f32>, PRODUCT_LENGTH>;
-var<workgroup> tile_b: array<vec4<f32>, PRODUCT_LENGTH>;
+// Small tiles stand in workgroup memory twice: the next is written while others still multiply the one before, which takes one barrier in
+// place of two. Large ones have no room, and more to do between barriers.
+override PRODUCT_BUFFERS: u32 = select(1u, 2u, PRODUCT_ACROSS == 8u);
+override PRODUCT_LENGTHS: u32 = PRODUCT_BUFFERS * PRODUCT_LENGTH;
+var<workgroup> tile_a: array<vec4<f32>, PRODUCT_LENGTHS>;
+var<workgroup> tile_b: array<vec4<f32>, PRODUCT_LENGTHS>;
 
 fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let part = workgroup.z;
@@ -85,10 +89,11 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     // One round more than there are tiles: round i fetches tile i and multiplies tile i - 1.
     let rounds = (sizes.w - sizes.z + PRODUCT_DEPTH - 1u) / PRODUCT_DEPTH;
     for (var round = 0u; round <= rounds; round++) {
+        let buffer = round % PRODUCT_BUFFERS * PRODUCT_LENGTH;
         if (round > 0u) {
-            workgroupBarrier();
-            tile_a[at_a] = next_a;
-            tile_b[at_b] = next_b;
+            if (PRODUCT_BUFFERS == 1u) { workgroupBarrier(); }
+            tile_a[buffer + at_a] = next_a;
+            tile_b[buffer + at_b] = next_b;
             workgroupBarrier();
         }
         if (round < rounds) {
@@ -108,7 +113,7 @@ fn product(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
         }
         if (round > 0u) {
             for (var k = 0u; k < PRODUCT_LENGTH; k += 2u * PRODUCT_PITCH) {
-                let at = k + vec2<u32>(slow, fast);
+                let at = buffer + k + vec2<u32>(slow, fast);
                 let a0l = tile_a[at.x];
                 let a0h = tile_a[at.x + PRODUCT_ACROSS];
                 let b0l = tile_b[at.y];
