@@ -355,7 +355,7 @@ const LARGE: u32 = 4096;
 /// Kernels with their sizes, and the bytes that each reads and writes.
 fn kernels(info: &Info) -> Vec<(&'static Kernel, Case, f64)> {
     let sizes = [[1024; 3], [256, 1024, 784], [LARGE; 3]];
-    let is_card = !matches!(info.kind, Kind::Cpu | Kind::Software);
+    let is_card = info.kind.is_gpu();
     let n_sizes = if is_card { 3 } else { 2 };
     let mut kernels: Vec<(&'static Kernel, Case, f64)> =
         sizes[..n_sizes].iter().map(|sizes| (&dense::FORWARD, product(*sizes), 0.0)).collect();

@@ -28,7 +28,7 @@ use self::rig::{Data, RigAdapter, Turn};
 use self::workloads::Workload;
 use manyhands::scheduler::split::SplitMode;
 use manyhands_engine::error::Result;
-use manyhands_engine::plan::{BatchStatistics, GradientCompression};
+use manyhands_engine::plan::{BatchStatistics, GradientCompression, Precision};
 
 /// Settings of a measurement: models, adapters, number of runs.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub struct BenchSettings {
     pub batch_statistics: BatchStatistics,
     /// Micro-batches of second rigs, beside those that compute their rows at once; 1 for none.
     pub micro_batches: u32,
+    /// Floats that products multiply in second rigs, beside those that multiply 32-bit floats.
+    pub precision: Precision,
 }
 
 impl BenchSettings {
@@ -73,10 +75,13 @@ impl BenchSettings {
 
     /// The turns of a rig, one a round. In the first, shares and kernels are still chosen.
     fn turns(&self) -> impl Iterator<Item = Turn> {
-        (0..self.rounds).map(|round| Turn::new(if round == 0 { FIRST_WARM_UP } else { WARM_UP }, self.steps))
+        let warm_up = |round| if round == 0 { FIRST_WARM_UP } else { WARM_UP };
+        (0..self.rounds).map(move |round| Turn::new(warm_up(round), self.steps).lasting(LEAST_MS))
     }
 }
 
 /// Warm-up steps of a turn, which do not count.
 const WARM_UP: u32 = 2;
 const FIRST_WARM_UP: u32 = 6;
+/// Milliseconds of a warm-up, and of the steps that count, at least.
+const LEAST_MS: f64 = 100.0;

@@ -15,8 +15,11 @@ use manyhands::scheduler::timeline::{Activity, Lane, Span, Tracing};
 use manyhands::scheduler::{CpuFallback, DataWait, Finished, NextStep, Scheduler, ShardReport, Step, StepSource};
 use manyhands_engine::adapters::{self, Info, Opener, Throttles};
 use manyhands_engine::error::{Error, Result};
-use manyhands_engine::plan::{BatchStatistics, GradientCompression, Pass, Work};
+use manyhands_engine::plan::{BatchStatistics, GradientCompression, Pass, Precision, Work};
 use manyhands_engine::runtime::{Metered, Runtime, system};
+
+/// Steps of a turn beyond those asked for, at most.
+const MOST_EXTRA: u32 = 500;
 
 /// Times do not depend on it, and no run gets values that are not finite.
 const LEARNING_RATE: f32 = 1e-6;
@@ -137,12 +140,20 @@ pub struct Turn {
     pub counted: u32,
     /// Milliseconds of counted steps after which this smaller number of them is enough.
     pub enough: Option<(f64, u32)>,
+    /// Milliseconds that the warm-up takes at least, and the counted steps: more steps than asked for where they are short.
+    pub least_ms: f64,
 }
 
 impl Turn {
-    /// A turn without a time limit.
+    /// A turn of so many steps, however long they take.
     pub fn new(warm_up: u32, counted: u32) -> Self {
-        Self { warm_up, counted, enough: None }
+        Self { warm_up, counted, enough: None, least_ms: 0.0 }
+    }
+
+    /// The same, for steps that may be short: the clock of a card that had nothing to do rises only under load.
+    #[must_use]
+    pub fn lasting(self, least_ms: f64) -> Self {
+        Self { least_ms, ..self }
     }
 }
 
@@ -266,8 +277,11 @@ impl Opening {
         split: SplitMode,
         capacity: u32,
     ) -> Result<BenchRig> {
-        let Workload { model, optimizer, loss, gradient_compression, batch_statistics, micro_batches, .. } = workload;
+        let Workload {
+            model, optimizer, loss, gradient_compression, batch_statistics, micro_batches, precision, ..
+        } = workload;
         let objective = Objective {
+            precision: *precision,
             gradient_compression: *gradient_compression,
             batch_statistics: *batch_statistics,
             ..Objective::new(vec![loss.clone()], optimizer.clone())
@@ -294,6 +308,9 @@ impl Opening {
         }
         if *batch_statistics == BatchStatistics::Batch {
             name += ", batch statistics";
+        }
+        if *precision == Precision::MixedFloat16 {
+            name += ", mixed_float16";
         }
         if *micro_batches > 1 {
             write!(name, ", {micro_batches} micro-batches").unwrap_or_default();
@@ -349,7 +366,7 @@ impl BenchRig {
     /// If no batch can be made, or an adapter fails.
     pub async fn turn(&mut self, source: &mut Source, turn: Turn) -> Result<()> {
         let (mut count, mut left) = (0, turn.warm_up + turn.counted);
-        let (mut tried, mut counted_ms) = (tiles_tried(), 0.0);
+        let (mut tried, mut warm_ms, mut counted_ms, mut extra) = (tiles_tried(), 0.0, 0.0, 0);
         self.mark(self.runtime.now_ms());
         loop {
             let mut steps = TurnSteps { runtime: &*self.runtime, next: &mut self.next, left: &mut left, source };
@@ -359,11 +376,16 @@ impl BenchRig {
                 left += 1;
                 continue;
             }
-            count += 1;
-            if count <= turn.warm_up {
+            if count < turn.warm_up || warm_ms < turn.least_ms && extra < MOST_EXTRA {
+                warm_ms += sample.step_ms;
+                let is_extra = u32::from(count == turn.warm_up);
+                (left, extra, count) = (left + is_extra, extra + is_extra, count + 1 - is_extra);
                 continue;
             }
+            count += 1;
             counted_ms += sample.step_ms;
+            let is_short = count - turn.warm_up >= turn.counted && counted_ms < turn.least_ms && extra < MOST_EXTRA;
+            (left, extra) = (left + u32::from(is_short), extra + u32::from(is_short));
             self.samples.push(sample);
             if turn.enough.is_some_and(|(ms, steps)| counted_ms > ms && count - turn.warm_up >= steps) {
                 left = 0;

@@ -122,18 +122,18 @@ async fn measure_model(
 ) -> Result<Vec<RigSteps>> {
     let (rows, split) = (workload.batch_size, &settings.split);
     let mut rigs = Vec::new();
-    let micro_batches = settings.micro_batches;
+    let (micro_batches, precision) = (settings.micro_batches, settings.precision);
     let pieces = (micro_batches > 1).then(|| Workload { micro_batches, ..workload.clone() });
+    let halves = (precision != workload.precision).then(|| Workload { precision, ..workload.clone() });
+    let others = || pieces.iter().chain(&halves);
     for member in distinct(&settings.members) {
         // A single adapter gets all rows, whatever the split is.
-        rigs.push(BenchRig::open(workload, std::slice::from_ref(&member), SplitMode::Learned, rows).await?);
-        if let Some(workload) = &pieces {
-            rigs.push(BenchRig::open(workload, &[member], SplitMode::Learned, rows).await?);
+        for workload in std::iter::once(workload).chain(others()) {
+            rigs.push(BenchRig::open(workload, std::slice::from_ref(&member), SplitMode::Learned, rows).await?);
         }
     }
     if settings.members.len() > 1 {
-        rigs.push(BenchRig::open(workload, &settings.members, split.clone(), rows).await?);
-        if let Some(workload) = &pieces {
+        for workload in std::iter::once(workload).chain(others()) {
             rigs.push(BenchRig::open(workload, &settings.members, split.clone(), rows).await?);
         }
         if settings.gradient_compression != GradientCompression::None {

@@ -5,7 +5,7 @@ use manyhands::model::{Model, Objective};
 use manyhands::optimizers::Optimizer;
 use manyhands::presets;
 use manyhands_engine::error::{Error, Result};
-use manyhands_engine::plan::{BatchStatistics, GradientCompression, Pass, Work};
+use manyhands_engine::plan::{BatchStatistics, GradientCompression, Pass, Precision, Work};
 
 /// A model of one input and one output, with all settings of its training, without data.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Workload {
     pub batch_statistics: BatchStatistics,
     /// Micro-batches in which each adapter computes its rows.
     pub micro_batches: u32,
+    /// Floats that products multiply.
+    pub precision: Precision,
 }
 
 /// A preset and how it is trained.
@@ -139,6 +141,7 @@ impl Recipe {
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
             micro_batches: 1,
+            precision: Precision::Float32,
         })
     }
 }

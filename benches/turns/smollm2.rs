@@ -9,7 +9,7 @@ use manyhands::model::{LayerRef, TensorRef};
 use manyhands::optimizers::AdamW;
 use manyhands::{Model, ModelBuilder};
 use manyhands_bench::workloads::Workload;
-use manyhands_engine::plan::{BatchStatistics, GradientCompression};
+use manyhands_engine::plan::{BatchStatistics, GradientCompression, Precision};
 
 /// Tokens of a row.
 const LENGTH: usize = 128;
@@ -39,6 +39,7 @@ pub fn workload(name: &str) -> Option<Workload> {
         gradient_compression: GradientCompression::None,
         batch_statistics: BatchStatistics::default(),
         micro_batches: 1,
+        precision: Precision::Float32,
     })
 }
 

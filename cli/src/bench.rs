@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::plot;
 use clap::{Args, Subcommand, ValueEnum};
-use manyhands::{BatchStatistics, GradientCompression, Result, SplitMode};
+use manyhands::{BatchStatistics, GradientCompression, Precision, Result, SplitMode};
 use manyhands_bench::report::BenchReport;
 use manyhands_bench::rig::{Data, RigAdapter};
 use manyhands_bench::{BenchSettings, kernels, scaling, steps};
@@ -66,6 +66,9 @@ struct StepArgs {
     /// Measure each rig a second time, with the rows of each adapter in so many micro-batches.
     #[arg(long, value_name = "PARTS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     micro_batches: u32,
+    /// With `mixed_float16`, measure each rig a second time, with products of 16-bit floats.
+    #[arg(long, value_enum, default_value_t = PrecisionOption::Float32)]
+    precision: PrecisionOption,
 }
 
 #[derive(Args)]
@@ -138,6 +141,15 @@ enum StatisticsOption {
     Batch,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum PrecisionOption {
+    /// Products of 32-bit floats.
+    Float32,
+    /// Products of 16-bit floats, added in 32 bits.
+    MixedFloat16,
+}
+
 /// Measures, and shows what came out.
 pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
     let progress = |text: &str| terminal.note(text);
@@ -154,7 +166,14 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
             let report = pollster::block_on(kernels::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
-        Question::Steps(StepArgs { common, training, gradient_compression, batch_statistics, micro_batches }) => {
+        Question::Steps(StepArgs {
+            common,
+            training,
+            gradient_compression,
+            batch_statistics,
+            micro_batches,
+            precision,
+        }) => {
             prepare_files(&common.written())?;
             let gradient_compression = match gradient_compression {
                 CompressionOption::None => GradientCompression::None,
@@ -164,9 +183,13 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<()> {
                 StatisticsOption::Shard => BatchStatistics::Shard,
                 StatisticsOption::Batch => BatchStatistics::Batch,
             };
+            let precision = match precision {
+                PrecisionOption::Float32 => Precision::Float32,
+                PrecisionOption::MixedFloat16 => Precision::MixedFloat16,
+            };
             let micro_batches = *micro_batches;
             let more = settings(common, training)?;
-            let settings = BenchSettings { gradient_compression, batch_statistics, micro_batches, ..more };
+            let settings = BenchSettings { gradient_compression, batch_statistics, micro_batches, precision, ..more };
             let report = pollster::block_on(steps::measure(&settings, progress))?;
             show(&report, common, terminal)
         }
@@ -207,6 +230,7 @@ fn settings(common: &SharedArgs, training: &TrainingArgs) -> Result<BenchSetting
         gradient_compression: GradientCompression::None,
         batch_statistics: BatchStatistics::Shard,
         micro_batches: 1,
+        precision: Precision::Float32,
     })
 }
 

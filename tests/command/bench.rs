@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use manyhands::adapters::ADAPTERS_VARIABLE;
 use manyhands::layers::{BatchNormalization, Conv2D, Dense, Flatten};
 use manyhands::simulator::RigConfig;
-use manyhands::{BatchStatistics, GradientCompression, Sequential, SplitMode};
+use manyhands::{BatchStatistics, GradientCompression, Precision, Sequential, SplitMode};
 use manyhands_bench::rig::{BenchRig, Data, Opening, RigAdapter, Source, Turn};
 use manyhands_bench::scaling::{ScalingJob, ScalingKind, ScalingPart};
 use manyhands_bench::workloads::{self, Workload};
@@ -62,7 +62,9 @@ fn steps_are_told_by_phase() {
         let flops = 16 * 2 * (2 * first + 3 * second + 3 * head);
         assert_eq!(rig["gflop"].as_f64().unwrap(), f64::from(flops) / 1e9);
         assert!(["submissions", "round_trips", "objects"].iter().all(|name| rig[name].is_u64()), "{rig}");
-        assert_eq!((&rig["counted"], &rig["batch_size"]), (&2.into(), &16.into()));
+        assert_eq!(rig["batch_size"], 16);
+        // One a round, and as many more as last the 100 ms that a card's clock takes.
+        assert!(rig["counted"].as_u64() > Some(2), "{rig}");
         for adapter in rig["adapters"].as_array().unwrap() {
             assert_positive(adapter, &["rows", "bytes", "compute_ms"]);
         }
@@ -243,17 +245,20 @@ fn the_same_adapter_twice_is_measured_alone_once() {
         gradient_compression: GradientCompression::Fp16,
         batch_statistics: BatchStatistics::Batch,
         micro_batches: 2,
+        precision: Precision::MixedFloat16,
     };
     let mut said = Vec::new();
     let report =
         pollster::block_on(manyhands_bench::steps::measure(&settings, |text| said.push(text.to_owned()))).unwrap();
     let rigs = &report.measured.rigs;
-    assert_eq!((rigs.len(), said.len()), (6, 6), "{said:?}");
+    assert_eq!((rigs.len(), said.len()), (8, 8), "{said:?}");
     let rows = |rig: usize| rigs[rig].adapters.iter().map(|adapter| adapter.rows).collect::<Vec<_>>();
-    assert_eq!([rows(0), rows(1), rows(2), rows(3)], [vec![16], vec![16], vec![8, 8], vec![8, 8]]);
-    assert_eq!(rigs[1].rig, format!("{}, 2 micro-batches", rigs[0].rig));
-    for (rig, with) in rigs[3..].iter().zip(["2 micro-batches", "fp16", "batch statistics"]) {
-        assert_eq!(rig.rig, format!("{}, {with}", rigs[2].rig));
+    assert_eq!([rows(0), rows(1), rows(3), rows(4)], [vec![16], vec![16], vec![8, 8], vec![8, 8]]);
+    for (rig, with) in rigs[1..3].iter().zip(["2 micro-batches", "mixed_float16"]) {
+        assert_eq!(rig.rig, format!("{}, {with}", rigs[0].rig));
+    }
+    for (rig, with) in rigs[4..].iter().zip(["2 micro-batches", "mixed_float16", "fp16", "batch statistics"]) {
+        assert_eq!(rig.rig, format!("{}, {with}", rigs[3].rig));
     }
 }
 
@@ -276,7 +281,7 @@ fn scaling_is_measured_for_each_number_of_adapters_and_can_be_cancelled() {
         members,
         data: Data::Synthetic,
         split: SplitMode::Learned,
-        turns: vec![Turn { warm_up: 6, counted: 15, enough: Some((3_000.0, 5)) }],
+        turns: vec![Turn { enough: Some((3_000.0, 5)), ..Turn::new(6, 15) }],
     };
     let mut parts = Vec::new();
     let go_on = |part: ScalingPart| {
@@ -311,7 +316,7 @@ fn a_turn_ends_early_where_that_is_enough() {
     pollster::block_on(async {
         let mut rig = BenchRig::open(&workload, &[RigAdapter::from(cpu::info())], SplitMode::Learned, 4).await.unwrap();
         let mut source = Source::new(&workload, Data::Synthetic, 4).unwrap();
-        rig.turn(&mut source, Turn { warm_up: 1, counted: 50, enough: Some((0.0, 3)) }).await.unwrap();
+        rig.turn(&mut source, Turn { enough: Some((0.0, 3)), ..Turn::new(1, 50) }).await.unwrap();
         // A lone adapter has the next step in flight already.
         assert_eq!((rig.samples.len(), rig.scheduler.is_idle()), (4, true));
     });

@@ -37,7 +37,7 @@ const WRITE_MS: f64 = 1000.0;
 const LINE: usize = 60;
 /// The turns of each number of adapters in a measurement, in alternation: training steps for learning the split, and steps that
 /// count, fewer after a second and a half.
-const TURNS: [Turn; 3] = [Turn { warm_up: 6, counted: 9, enough: Some((1_500.0, 3)) }; 3];
+const TURNS: [Turn; 3] = [Turn { warm_up: 6, counted: 9, enough: Some((1_500.0, 3)), least_ms: 0.0 }; 3];
 /// Least rows of a batch for which adapters are opened, so that the test pictures need few batches.
 const LEAST_CAPACITY: usize = 120;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use manyhands::adapters::{Info, MemoryLimits};
-use manyhands::{BatchStatistics, Error, GradientCompression, Result, SplitMode};
+use manyhands::{BatchStatistics, Error, GradientCompression, Precision, Result, SplitMode};
 use manyhands_bench::kernels::{self, AdapterKernels, KernelSettings};
 use manyhands_bench::report::{BenchReport, Conditions};
 use manyhands_bench::rig::{Data, RigAdapter};
@@ -253,6 +253,11 @@ impl<'a> Sitting<'a> {
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::Shard,
             micro_batches: 1,
+            // It is for matrix units; elsewhere it would only take time.
+            precision: match self.list.iter().any(|info| info.kind.is_gpu()) {
+                true => Precision::MixedFloat16,
+                false => Precision::Float32,
+            },
         }
     }
 

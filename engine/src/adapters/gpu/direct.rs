@@ -91,13 +91,14 @@ impl Direct {
         self.outputs(launch, &prepared).await.map_err(|fault| error(&self.name, &fault))
     }
 
-    /// Milliseconds of a kernel: the mean of `repeats` dispatches in one submission, after one to warm up.
+    /// Milliseconds of a kernel: the mean of `repeats` dispatches in one submission, after as many to warm up: the clock of a card that
+    /// had nothing to do rises only under load.
     ///
     /// # Errors
     /// [`ErrorKind::Adapter`](crate::ErrorKind::Adapter) if the kernel can't be compiled or the device fails.
     pub async fn time(&mut self, launch: Launch<'_>, repeats: u32) -> Result<f64> {
         let prepared = self.prepare(launch).await.map_err(|fault| error(&self.name, &fault))?;
-        self.dispatch(launch, &prepared, 1).await.map_err(|fault| error(&self.name, &fault))?;
+        self.dispatch(launch, &prepared, repeats).await.map_err(|fault| error(&self.name, &fault))?;
         let start_ms = self.runtime.now_ms();
         self.dispatch(launch, &prepared, repeats).await.map_err(|fault| error(&self.name, &fault))?;
         Ok((self.runtime.now_ms() - start_ms) / f64::from(repeats.max(1)))
