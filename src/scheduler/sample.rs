@@ -1,19 +1,22 @@
 //! A sample of live steps: now and then one adapter's rows are computed again by another, from the same weights, and compared.
 //!
 //! The trials of a first load find what a driver always does wrong. A card whose memory fails, or that is too hot, begins to compute wrong
-//! numbers later. Where two adapters differ, the CPU computes the rows, too, and tells which of them is wrong.
+//! numbers later. Where two adapters differ, the CPU computes the rows, too, and tells which of them is wrong. A card that trains alone
+//! computes a few rows a second time, beside the CPU.
 
 use std::borrow::Cow;
 
 use litemap::LiteMap;
 use manyhands_engine::adapters::cpu::Interpreter;
 
+use super::in_flight::StepInFlight;
 use super::open_runs::{Among, Job};
 use super::shards::{Answer, Shard};
 use super::{Scheduler, diagnosis};
 use crate::error::Result;
 use crate::kernels::halves::{BLOCK, Halves};
-use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role};
+use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role, Work};
+use manyhands_engine::adapters::{Combining, Kind};
 
 /// Part of training that samples may take.
 const PART: f64 = 0.01;
@@ -23,6 +26,10 @@ const LOSSES: f64 = 0.05;
 const GRADIENTS: f64 = 0.2;
 /// Part of all gradients below which those of one tensor are roundings.
 const ROUNDINGS: f64 = 1e-3;
+/// Rows that a lone adapter computes again: the CPU needs long for each.
+const ROWS_ALONE: u32 = 4;
+/// Work, in operations a millisecond, that a slow CPU does by the kernels' definitions: until a sample has told how long one takes.
+const CPU_WORK_PER_MS: f64 = 1e6;
 /// Values of a report, for each row or position: loss and score. A score jumps where two classes are alike.
 const REPORT: usize = 2;
 
@@ -125,7 +132,7 @@ impl Scheduler {
     fn wrong_one(&self, job: Job<'_>, first: &Answer, again: &Answer) -> Option<(usize, String)> {
         let plan = self.rig.plan();
         let difference = difference(plan, &Computed::of(first), &Computed::of(again))?;
-        let judge = self.judged(job, first.shard)?;
+        let judge = self.judged(job, first.shard, &[])?;
         let from_judge = |answer: &Answer| self::difference(plan, &Computed::of(answer), &judge);
         let (wrong, right) = match (from_judge(first), from_judge(again)) {
             (Some(of_first), of_again) if of_again.as_ref().is_none_or(|it| it.factor < of_first.factor / 4.0) => {
@@ -144,12 +151,80 @@ impl Scheduler {
         Some((adapter_idx, format!("{of_rows}, {} from the CPU's, and those of {right} don't", wrong.1.text)))
     }
 
-    /// The CPU's numbers for a shard, command by command, by the kernels' definitions; `None` if it has no memory for that.
-    fn judged(&self, job: Job<'_>, shard: Shard) -> Option<Computed<'static>> {
+    /// Takes a sample of the only adapter, which keeps the parameters, if it is time for one: it computes some rows of a step again, and
+    /// so does the CPU, from the same parameters. True if the adapter is left out, since two samples with other rows showed wrong numbers,
+    /// or was lost meanwhile: then the state is that of the host's last copy.
+    ///
+    /// # Errors
+    /// If no adapter is left.
+    pub(super) async fn distrusts_only(&mut self, step: &StepInFlight) -> Result<bool> {
+        let (now_ms, rows) = (self.rig.runtime.now_ms(), step.rows.min(ROWS_ALONE));
+        if self.state.is_rewound() || !self.is_due_alone(rows, now_ms) {
+            return Ok(false);
+        }
+        self.settle().await?;
+        let mut text = None;
+        for first in [0, step.rows - rows] {
+            text = self.wrong_alone(step, first, rows).await?;
+            if self.state.is_rewound() {
+                return Ok(true);
+            }
+            if text.is_none() {
+                break;
+            }
+        }
+        let end_ms = self.rig.runtime.now_ms();
+        (self.samples.last_ms, self.samples.took_ms) = (Some(end_ms), end_ms - now_ms);
+        let Some(text) = text else { return Ok(false) };
+        let number = step.step.step + 1;
+        self.rig.distrust(self.rig.only(), &format!("it computes wrong numbers: in step {number}, {text} from the CPU's"));
+        log::warn!(
+            "what it trained before may be wrong, too: go on from an earlier checkpoint if the loss shows it, and test the card (`manyhands doctor`)"
+        );
+        self.ensure_active().await?;
+        Ok(true)
+    }
+
+    /// Whether it is time for a sample of the only adapter, and it is one that can be told from the CPU.
+    fn is_due_alone(&mut self, rows: u32, now_ms: f64) -> bool {
+        let plan = self.rig.plan();
+        let is_other = self.rig.members[self.rig.only()].handle.info.kind != Kind::Cpu && !cfg!(target_arch = "wasm32");
+        if !self.samples.is_on || !self.is_on_device() || !is_other || plan.is_coupled(Pass::Train) {
+            return false;
+        }
+        self.samples.last_ms.get_or_insert(now_ms);
+        let predicted_ms = || Work::of(plan, Pass::Train, rows).weight() / CPU_WORK_PER_MS;
+        self.samples.is_due(now_ms, 0.0) && self.samples.is_due(now_ms, predicted_ms())
+    }
+
+    /// What is wrong with the only adapter's numbers for some rows of a step; `None` if they are right, or can't be had.
+    async fn wrong_alone(&mut self, step: &StepInFlight, first: u32, rows: u32) -> Result<Option<String>> {
+        if self.state.is_rewound() || !self.is_on_device() {
+            return Ok(None);
+        }
+        let scalars = self.state.scalars(step.rows, step.part, &step.step);
+        let (pass, combining, among) = (Pass::Train, Combining::Host, Among::Adapters);
+        let job = Job { pass, batch: &step.batch, scalars: &scalars, combining, among };
+        let shard = Shard::whole(self.rig.only(), first, rows);
+        let answers = self.round(job).run(vec![shard]).await?;
+        let [answer] = &answers[..] else { return Ok(None) };
+        if answer.shard != shard {
+            return Ok(None);
+        }
+        // If it is lost meanwhile, the next step will tell.
+        let Ok(newest) = self.state.on_device(&mut self.rig).await else { return Ok(None) };
+        let Some(judge) = self.judged(job, shard, &newest) else { return Ok(None) };
+        Ok(difference(self.rig.plan(), &Computed::of(answer), &judge).map(|it| it.text))
+    }
+
+    /// The CPU's numbers for a shard, command by command, by the kernels' definitions; `None` if it has no memory for that. Values that
+    /// only a device has take the place of the host's.
+    fn judged(&self, job: Job<'_>, shard: Shard, newest: &[(Role, Vec<f32>)]) -> Option<Computed<'static>> {
         let (plan, scalars) = (self.rig.plan(), shard.scalars(job.scalars));
         let mut interpreter = Interpreter::growing(plan.clone(), shard.rows);
         interpreter.make_room(shard.rows).inspect_err(|error| log::debug!("the CPU can't judge: {error}")).ok()?;
         diagnosis::fill(&mut interpreter, &self.state, &job.batch.shard(shard.range()));
+        newest.iter().for_each(|(role, values)| interpreter.write(*role, 0, values));
         let mut gradients = Vec::new();
         for (at, command) in plan.commands(job.pass).iter().enumerate() {
             match command {

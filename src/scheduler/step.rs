@@ -117,6 +117,11 @@ impl Scheduler {
             self.take_rewound();
             return Ok(Some(Finished::Rewound));
         };
+        if self.distrusts_only(&step_in_flight).await? {
+            self.in_flight.steps.clear();
+            self.take_rewound();
+            return Ok(Some(Finished::Rewound));
+        }
         let now_ms = self.rig.runtime.now_ms();
         let is_hidden = now_ms - asked_ms > BUSY_MS;
         if !was_settled {

@@ -143,3 +143,45 @@ fn samples_cost_a_hundredth_of_the_time_and_change_no_bit() {
     assert!(with.ms < 1.011 * without.ms, "{} ms, {} without samples", with.ms, without.ms);
     assert_eq!(with.state, without.state);
 }
+
+/// Steps of one adapter that keeps the parameters: virtual milliseconds, and the last state, or the step that failed with what it said.
+fn run_only(wrong_from: Option<u64>, is_sampled: bool) -> (f64, Result<TrainingState, (u64, String)>) {
+    let spec = adapters(wrong_from.map(|number| (0, number))).swap_remove(0);
+    let mut world = World::new(vec![spec]);
+    let (model, objective) = (normalized(), objective());
+    let rig = simulated::rig(&world, &model, &objective).capacity(ROWS);
+    let rig = if is_sampled { rig.sampled() } else { rig };
+    let runtime = world.runtime();
+    let steps = async {
+        let mut scheduler = rig.open().await.unwrap();
+        assert!(scheduler.is_on_device());
+        let start_ms = runtime.now_ms();
+        for step in 0..STEPS {
+            if let Err(error) = scheduler.train(&batch(step), &numbers(step)).await {
+                return (runtime.now_ms() - start_ms, Err((step, error.to_string())));
+            }
+        }
+        let ms = runtime.now_ms() - start_ms;
+        (ms, Ok(scheduler.sync().await.unwrap().clone()))
+    };
+    world.run(36_000_000.0, steps).unwrap()
+}
+
+#[test]
+fn the_only_adapter_is_found_by_the_cpu() {
+    let (_, outcome) = run_only(Some(600), true);
+    let (step, text) = outcome.unwrap_err();
+    // It has run two passes a step, and those of the samples.
+    assert!((250..450).contains(&step), "step {step}: {text}");
+    assert!(text.contains("sim 0"), "{text}");
+    let (_, unnoticed) = run_only(Some(600), false);
+    assert!(unnoticed.is_ok(), "without samples nobody looks");
+}
+
+#[test]
+fn samples_of_the_only_adapter_cost_a_hundredth_and_change_no_bit() {
+    let [(with_ms, with), (without_ms, without)] = [true, false].map(|is_sampled| run_only(None, is_sampled));
+    assert!(with_ms > without_ms, "no sample was taken");
+    assert!(with_ms < 1.011 * without_ms, "{with_ms} ms, {without_ms} without samples");
+    assert_eq!(with.unwrap(), without.unwrap());
+}

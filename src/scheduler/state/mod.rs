@@ -258,6 +258,20 @@ impl State {
         places.statistics.iter().filter_map(of)
     }
 
+    /// Parameters and statistics that the only adapter holds, without what is frozen. The host's copy stays as it is.
+    ///
+    /// # Errors
+    /// If it was lost.
+    pub async fn on_device(&self, rig: &mut Rig) -> Result<Vec<(Role, Vec<f32>)>> {
+        let parameters = (0..).zip(self.layout.trainable_segments()).map(|(segment, _)| Role::Parameters(segment));
+        let statistics = (!self.training.weights.statistics.is_empty()).then_some(Role::Statistics);
+        let mut held = Vec::new();
+        for role in parameters.chain(statistics) {
+            held.push((role, rig.read(rig.only(), role).await?));
+        }
+        Ok(held)
+    }
+
     /// Copies the state of the only adapter to the host, if it has trained since the last copy.
     ///
     /// # Errors
