@@ -177,7 +177,8 @@ impl Scheduler {
         (self.samples.last_ms, self.samples.took_ms) = (Some(end_ms), end_ms - now_ms);
         let Some(text) = text else { return Ok(false) };
         let number = step.step.step + 1;
-        self.rig.distrust(self.rig.only(), &format!("it computes wrong numbers: in step {number}, {text} from the CPU's"));
+        self.rig
+            .distrust(self.rig.only(), &format!("it computes wrong numbers: in step {number}, {text} from the CPU's"));
         log::warn!(
             "what it trained before may be wrong, too: go on from an earlier checkpoint if the loss shows it, and test the card (`manyhands doctor`)"
         );
