@@ -30,6 +30,8 @@ const ROUNDINGS: f64 = 1e-3;
 const ROWS_ALONE: u32 = 4;
 /// Work, in operations a millisecond, that a slow CPU does by the kernels' definitions: until a sample has told how long one takes.
 const CPU_WORK_PER_MS: f64 = 1e6;
+/// Memory of the host that such a sample may take: what a computer with 16 GiB has to spare.
+const BYTES_ALONE: u64 = 2 << 30;
 /// Values of a report, for each row or position: loss and score. A score jumps where two classes are alike.
 const REPORT: usize = 2;
 
@@ -45,6 +47,8 @@ pub(super) struct Samples {
     confirmed: LiteMap<usize, u32>,
     /// Duration of the last one.
     took_ms: f64,
+    /// Predicted duration of one of the only adapter; infinite where none can be taken.
+    alone_ms: Option<f64>,
 }
 
 impl Samples {
@@ -186,19 +190,26 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Whether it is time for a sample of the only adapter, and it is one that can be told from the CPU.
+    /// Whether it is time for a sample of the only adapter.
     fn is_due_alone(&mut self, rows: u32, now_ms: f64) -> bool {
-        let plan = self.rig.plan();
-        let is_other = self.rig.members[self.rig.only()].handle.info.kind != Kind::Cpu && !cfg!(target_arch = "wasm32");
-        if !self.samples.is_on || !self.is_on_device() || !is_other || plan.is_coupled(Pass::Train) {
+        let rig = &self.rig;
+        let is_cpu = || rig.members[rig.only()].handle.info.kind == Kind::Cpu;
+        if !self.samples.is_on || !self.state.is_on_device() || is_cpu() {
             return false;
         }
         self.samples.last_ms.get_or_insert(now_ms);
-        let predicted_ms = || Work::of(plan, Pass::Train, rows).weight() / CPU_WORK_PER_MS;
-        self.samples.is_due(now_ms, 0.0) && self.samples.is_due(now_ms, predicted_ms())
+        let predicted_ms = *self.samples.alone_ms.get_or_insert_with(|| {
+            let plan = rig.plan();
+            let fits = || Interpreter::growing(plan.clone(), rows).most_bytes() <= BYTES_ALONE;
+            if cfg!(target_arch = "wasm32") || plan.is_coupled(Pass::Train) || !fits() {
+                return f64::INFINITY;
+            }
+            Work::of(plan, Pass::Train, rows).weight() / CPU_WORK_PER_MS
+        });
+        self.samples.is_due(now_ms, predicted_ms)
     }
 
-    /// What is wrong with the only adapter's numbers for some rows of a step; `None` if they are right, or can't be had.
+    /// The difference of the only adapter's numbers for some rows of a step from the CPU's; `None` if there is none, or no numbers can be had.
     async fn wrong_alone(&mut self, step: &StepInFlight, first: u32, rows: u32) -> Result<Option<String>> {
         if self.state.is_rewound() || !self.is_on_device() {
             return Ok(None);
