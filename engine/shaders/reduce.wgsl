@@ -53,6 +53,11 @@ fn column_sums(
     partials[i] = sum;
 }
 
+fn four_parts(at: u32) -> f32 {
+    let cols = params.cols;
+    return (parts[at] + parts[at + cols]) + (parts[at + 2u * cols] + parts[at + 3u * cols]);
+}
+
 @compute @workgroup_size(64)
 fn combine(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -64,10 +69,15 @@ fn combine(
     if col >= cols {
         return;
     }
+    // Sixteen loads in flight: what takes long is to wait for memory.
     var at = col;
     var sum = 0.0;
-    for (var block = params.splits / 4u; block > 0u; block -= 1u) {
-        sum += (parts[at] + parts[at + cols]) + (parts[at + 2u * cols] + parts[at + 3u * cols]);
+    for (var block = params.splits / 16u; block > 0u; block -= 1u) {
+        sum += (four_parts(at) + four_parts(at + 4u * cols)) + (four_parts(at + 8u * cols) + four_parts(at + 12u * cols));
+        at += 16u * cols;
+    }
+    for (var block = params.splits % 16u / 4u; block > 0u; block -= 1u) {
+        sum += four_parts(at);
         at += 4u * cols;
     }
     for (var rest = params.splits % 4u; rest > 0u; rest -= 1u) {
