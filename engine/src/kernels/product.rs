@@ -207,12 +207,12 @@ pub fn with_scratch<R>(len: usize, each: impl FnOnce(&mut [f32]) -> R) -> R {
 
 /// Splits of a sum of about `k_hint` terms for a result `[m, n]`: a power of two up to 64.
 ///
-/// Enough to fill a large GPU with about 512 workgroups when the result has few tiles, 1 when it has 128 or more,
+/// Enough to fill a large GPU with about 512 workgroups when the result has few tiles, 1 when it has 192 or more,
 /// and never so many that a split has under 128 terms: the partial sums have to be written, read and added too, which for
 /// a large result costs more than idle units do.
 pub fn splits(m: usize, n: usize, k_hint: usize) -> u32 {
     const WORKGROUPS: usize = 512;
-    const ENOUGH: usize = 128;
+    const ENOUGH: usize = 192;
     const TERMS: usize = 128;
     const TILE: usize = 64;
     let tiles = (m.div_ceil(TILE) * n.div_ceil(TILE)).max(1);
@@ -232,7 +232,8 @@ mod tests {
         assert_eq!(splits(64, 64, 100_000), 64);
         assert_eq!(splits(512, 512, 100_000), 8);
         assert_eq!(splits(512, 960, 100_000), 4);
-        assert_eq!(splits(512, 1024, 100_000), 1);
+        assert_eq!(splits(2304, 256, 100_000), 2);
+        assert_eq!(splits(768, 1024, 100_000), 1);
         assert_eq!(splits(4096, 4096, 100_000), 1);
         assert_eq!(splits(64, 64, 600), 4);
         assert_eq!(splits(64, 64, 32), 1);

@@ -42,11 +42,11 @@ crate::params! {
 /// Neighbouring weights whose sums one invocation can take.
 const MOST_ACROSS: u32 = 8;
 
-/// Slabs for the gradient of `k_h` × `k_w` weights of each of `all` channels, over about `lines` lines: about 16,384
-/// invocations, and at least 16 slabs for the threads of a CPU.
+/// Slabs for the gradient of `k_h` × `k_w` weights of each of `all` channels, over about `lines` lines: about 65,536
+/// invocations, of which a fourth is left where each takes four channels, and at least 16 slabs for the threads of a CPU.
 pub fn splits([k_h, k_w]: [usize; 2], all: usize, lines: usize) -> u32 {
     let one = k_h.saturating_mul(k_w.div_ceil(index(MOST_ACROSS))).saturating_mul(all);
-    let wanted = 16_384_usize.div_ceil(one.max(1)).clamp(16, 128);
+    let wanted = 65_536_usize.div_ceil(one.max(1)).clamp(16, 512);
     u32::try_from(wanted.min(lines / 2).max(1)).unwrap_or(1)
 }
 
