@@ -150,7 +150,7 @@ impl Turn {
         Self { warm_up, counted, enough: None, least_ms: 0.0 }
     }
 
-    /// The same, for steps that may be short: the clock of a card that had nothing to do rises only under load.
+    /// As long as that takes at least, since steps may be short: the clock of a card that had nothing to do rises only under load.
     #[must_use]
     pub fn lasting(self, least_ms: f64) -> Self {
         Self { least_ms, ..self }

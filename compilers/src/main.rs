@@ -29,7 +29,7 @@ struct Arguments {
     /// File for all that was found.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Show the instructions, too.
+    /// Show the instructions, and all that the driver tells, too.
     #[arg(long)]
     assembly: bool,
     /// Compile for this chip with the driver of the environment, and write JSON.

@@ -491,11 +491,12 @@ impl<'a> Recorder<'a> {
             let (Accumulation::Adapter, Some(from)) = (self.accumulation, self.written[idx]) else { continue };
             let to = self.flat_view(idx, Role::Gradients);
             let len = self.layout.parameters[idx].len() as u32;
-            let both: [(_, fn(u32) -> Word); 2] =
-                [(&kernels::add::COPY, Word::IsFirst), (&kernels::add::ACCUMULATE, Word::IsLater)];
-            for (kernel, when) in both {
-                let (record, grid) = (kernels::add::Record { len: when(len) }, Grid::Elements(when(len.div_ceil(4))));
-                self.dispatch(kernel, record, [from], [to], grid);
+            let vectors = len.div_ceil(4);
+            for (kernel, len, vectors) in [
+                (&kernels::add::COPY, Word::IsFirst(len), Word::IsFirst(vectors)),
+                (&kernels::add::ACCUMULATE, Word::IsLater(len), Word::IsLater(vectors)),
+            ] {
+                self.dispatch(kernel, kernels::add::Record { len }, [from], [to], Grid::Elements(vectors));
             }
         }
     }
