@@ -12,11 +12,11 @@
 //           [2, channels]; partial moments and sums [splits, 2, channels]; the others [channels]. Slab s holds
 //           ceil(pixels / splits) pixels; the last may be short or empty, and then gives 0. count is the number of
 //           values that the moments stand for: of this run or of the whole batch. With count 0 everything stays finite.
-// Grid      an invocation for each of splits * channels (statistics, backward_sums), of 4 * channels (combine_statistics,
-//           backward_parameters), of channels (update), of ceil(pixels / 16) * channels (the others).
+// Grid      an invocation for each of splits * channels (statistics, backward_sums), of channels
+//           (combine_statistics, backward_parameters, update), of ceil(pixels / 16) * channels (the others).
 // Accuracy  within 2e-5 of the twin, relative to 1 + |value|; 1e-4 for sums over slabs of up to 4096 pixels.
 // Twin      src/kernels/batch_norm/twins.rs
-// Uses      lib/grid.wgsl, lib/activation.wgsl, lib/reduce.wgsl
+// Uses      lib/grid.wgsl, lib/activation.wgsl
 
 struct Params {
     pixels: u32,
@@ -27,9 +27,6 @@ struct Params {
     splits: u32,
     correction: u32,
 }
-
-// Invocations of a channel that combine its slabs.
-const LANES: u32 = 4u;
 
 override USE_SCALE: u32 = 1u;
 override USE_CENTER: u32 = 1u;
@@ -152,17 +149,25 @@ fn statistics(
 // Sum of a slab's differences from a number.
 fn slab_shift(split: u32, channel: u32, origin: f32) -> f32 {
     let n = f32(slab_of(split).y);
-    let at = 2u * min(split, params.splits - 1u) * params.channels + channel;
-    return n * select(slab_moments[at] - origin, 0.0, n == 0.0);
+    return n * select(slab_moments[2u * split * params.channels + channel] - origin, 0.0, n == 0.0);
 }
 
 // Sum of the squares of a slab's differences from the mean of all.
 fn slab_spread(split: u32, channel: u32, mean: f32) -> f32 {
     let n = f32(slab_of(split).y);
-    let at = 2u * min(split, params.splits - 1u) * params.channels + channel;
-    let delta = slab_moments[at] - mean;
-    let slab_m2 = slab_moments[at + params.channels];
+    let delta = slab_moments[2u * split * params.channels + channel] - mean;
+    let slab_m2 = slab_moments[(2u * split + 1u) * params.channels + channel];
     return select(slab_m2 + n * delta * delta, 0.0, n == 0.0);
+}
+
+fn four_shifts(s: u32, channel: u32, origin: f32) -> f32 {
+    let a = slab_shift(s, channel, origin) + slab_shift(s + 1u, channel, origin);
+    return a + (slab_shift(s + 2u, channel, origin) + slab_shift(s + 3u, channel, origin));
+}
+
+fn four_spreads(s: u32, channel: u32, mean: f32) -> f32 {
+    let a = slab_spread(s, channel, mean) + slab_spread(s + 1u, channel, mean);
+    return a + (slab_spread(s + 2u, channel, mean) + slab_spread(s + 3u, channel, mean));
 }
 
 @compute @workgroup_size(64)
@@ -171,29 +176,41 @@ fn combine_statistics(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    // LANES invocations of a channel take turns at the slabs, with four loads of each on their way. All of a workgroup take part in sums.
-    let i = element_index(workgroup, workgroups, lane, 64u);
+    let channel = element_index(workgroup, workgroups, lane, 64u);
     let channels = params.channels;
-    let channel = min(i / LANES, channels - 1u);
+    if channel >= channels {
+        return;
+    }
     // The mean first, from the first slab's; then the deviations from it. No chain of divisions, and no
-    // cancellation. An empty slab has weight 0, and so has one behind the last.
+    // cancellation. An empty slab has weight 0. Sixteen slabs at a time: their loads wait together.
     let origin = select(slab_moments[channel], 0.0, params.pixels == 0u);
+    let sixteens = params.splits / 16u * 16u;
+    let fours = params.splits / 4u * 4u;
     var shift = 0.0;
-    for (var s = i % LANES; s < params.splits; s += 4u * LANES) {
-        let a = slab_shift(s, channel, origin) + slab_shift(s + LANES, channel, origin);
-        shift += a + (slab_shift(s + 2u * LANES, channel, origin) + slab_shift(s + 3u * LANES, channel, origin));
+    for (var s = 0u; s < sixteens; s += 16u) {
+        let a = four_shifts(s, channel, origin) + four_shifts(s + 4u, channel, origin);
+        shift += a + (four_shifts(s + 8u, channel, origin) + four_shifts(s + 12u, channel, origin));
     }
-    let mean = origin + lanes_sum(shift, lane, LANES) / f32(max(params.pixels, 1u));
+    for (var s = sixteens; s < fours; s += 4u) {
+        shift += four_shifts(s, channel, origin);
+    }
+    for (var s = fours; s < params.splits; s += 1u) {
+        shift += slab_shift(s, channel, origin);
+    }
+    let mean = origin + shift / f32(max(params.pixels, 1u));
     var m2 = 0.0;
-    for (var s = i % LANES; s < params.splits; s += 4u * LANES) {
-        let a = slab_spread(s, channel, mean) + slab_spread(s + LANES, channel, mean);
-        m2 += a + (slab_spread(s + 2u * LANES, channel, mean) + slab_spread(s + 3u * LANES, channel, mean));
+    for (var s = 0u; s < sixteens; s += 16u) {
+        let a = four_spreads(s, channel, mean) + four_spreads(s + 4u, channel, mean);
+        m2 += a + (four_spreads(s + 8u, channel, mean) + four_spreads(s + 12u, channel, mean));
     }
-    m2 = lanes_sum(m2, lane, LANES);
-    if i < LANES * channels && i % LANES == 0u {
-        merged_moments[channel] = mean;
-        merged_moments[channels + channel] = m2;
+    for (var s = sixteens; s < fours; s += 4u) {
+        m2 += four_spreads(s, channel, mean);
     }
+    for (var s = fours; s < params.splits; s += 1u) {
+        m2 += slab_spread(s, channel, mean);
+    }
+    merged_moments[channel] = mean;
+    merged_moments[channels + channel] = m2;
 }
 
 @compute @workgroup_size(64)
@@ -303,37 +320,45 @@ fn backward_sums(
     partial_sums[(2u * split + 1u) * channels + channel] = product;
 }
 
+fn four_sums(at: u32) -> f32 {
+    let apart = 2u * params.channels;
+    return (slab_sums[at] + slab_sums[at + apart]) + (slab_sums[at + 2u * apart] + slab_sums[at + 3u * apart]);
+}
+
 @compute @workgroup_size(64)
 fn backward_parameters(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let i = element_index(workgroup, workgroups, lane, 64u);
+    let channel = element_index(workgroup, workgroups, lane, 64u);
     let channels = params.channels;
-    let channel = min(i / LANES, channels - 1u);
-    // The sum, and that of products.
-    var both = vec4<f32>(0.0);
-    let apart = 2u * LANES * channels;
-    var s = i % LANES;
-    var at = 2u * s * channels + channel;
-    for (; s + 3u * LANES < params.splits; s += 4u * LANES) {
-        both.x += (slab_sums[at] + slab_sums[at + apart]) + (slab_sums[at + 2u * apart] + slab_sums[at + 3u * apart]);
-        let p = at + channels;
-        both.y += (slab_sums[p] + slab_sums[p + apart]) + (slab_sums[p + 2u * apart] + slab_sums[p + 3u * apart]);
+    if channel >= channels {
+        return;
+    }
+    var sum = 0.0;
+    var product = 0.0;
+    let apart = 2u * channels;
+    var at = channel;
+    for (var block = params.splits / 8u; block > 0u; block -= 1u) {
+        sum += four_sums(at) + four_sums(at + 4u * apart);
+        product += four_sums(at + channels) + four_sums(at + channels + 4u * apart);
+        at += 8u * apart;
+    }
+    for (var block = params.splits % 8u / 4u; block > 0u; block -= 1u) {
+        sum += four_sums(at);
+        product += four_sums(at + channels);
         at += 4u * apart;
     }
-    for (; s < params.splits; s += LANES) {
-        both += vec4<f32>(slab_sums[at], slab_sums[at + channels], 0.0, 0.0);
+    for (var rest = params.splits % 4u; rest > 0u; rest -= 1u) {
+        sum += slab_sums[at];
+        product += slab_sums[at + channels];
         at += apart;
     }
-    both = lanes_sum4(both, lane, LANES);
-    if i < LANES * channels && i % LANES == 0u {
-        sums[channel] = both.x;
-        sums[channels + channel] = both.y;
-        beta_gradient[channel] = both.x;
-        gamma_gradient[channel] = both.y;
-    }
+    sums[channel] = sum;
+    sums[channels + channel] = product;
+    beta_gradient[channel] = sum;
+    gamma_gradient[channel] = product;
 }
 
 @compute @workgroup_size(64)

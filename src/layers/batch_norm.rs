@@ -190,7 +190,7 @@ impl BatchNormalization {
             [partials],
             Grid::Elements(whole(channels * reduce::splits(channels))),
         );
-        let grid = combining_grid(channels);
+        let grid = Grid::Elements(whole(channels));
         rec.dispatch(&kernel::COMBINE_STATISTICS, params, [partials], [moments], grid);
         let count_per_row = u32::try_from(rec.input_shape(0).positions()).unwrap_or(u32::MAX);
         let when = if self.is_whole(rec) { When::NextCommand } else { When::Update };
@@ -200,11 +200,6 @@ impl BatchNormalization {
         rec.moving(Moving { moments, channels, count_per_row, mean, variance, momentum, correction });
         moments
     }
-}
-
-/// The grid of kernels that combine the slabs of each channel.
-pub(super) fn combining_grid(channels: usize) -> Grid {
-    Grid::Elements(whole(kernel::LANES as usize * channels))
 }
 
 /// The grid of kernels that take 16 pixels at a time: parts of a row, or several small rows.
@@ -296,7 +291,7 @@ impl Layer for BatchNormalization {
             if on { rec.parameter_gradient(name) } else { rec.scratch("unused", Length::fixed(channels)) }
         };
         let (dgamma, dbeta) = (gradient(self.scale, "gamma"), gradient(self.center, "beta"));
-        let grid = combining_grid(channels);
+        let grid = Grid::Elements(whole(channels));
         rec.dispatch(&kernel::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);
         if self.is_whole(rec) {
             rec.exchange(sums, Combine::Sum, When::NextCommand);

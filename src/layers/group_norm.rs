@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::batch_norm::combining_grid;
 use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, as_built, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
 use crate::kernels::{batch_norm, group_norm as kernel, reduce, whole};
@@ -251,7 +250,7 @@ impl Normalized {
             splits: params.splits,
             correction: zero,
         };
-        let grid = combining_grid(channels);
+        let grid = Grid::Elements(whole(channels));
         rec.dispatch(&batch_norm::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);
     }
 }

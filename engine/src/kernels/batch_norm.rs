@@ -30,10 +30,7 @@ crate::params! {
     correction: u32,
 }
 
-family!("batch_norm", [Grid, Activation, Reduce]);
-
-/// Invocations of a channel that combine its slabs: a load waits for memory as long as many additions take.
-pub const LANES: u32 = 4;
+family!("batch_norm", [Grid, Activation]);
 
 /// The family.
 pub static KERNELS: &[&Kernel] = &[
@@ -66,7 +63,7 @@ pub static STATISTICS: Kernel = kernel(
 
 /// `slab_moments [splits, 2, channels]` → `merged_moments [2, channels]`.
 ///
-/// Sizes of the slabs follow from `pixels` and `splits`; empty slabs add nothing. Grid: `Elements(LANES * channels)`.
+/// Sizes of the slabs follow from `pixels` and `splits`; empty slabs add nothing. Grid: `Elements(channels)`.
 pub static COMBINE_STATISTICS: Kernel = kernel(
     "combine_statistics",
     [&["slab_moments"], &["merged_moments"], &[]],
@@ -126,7 +123,7 @@ pub static BACKWARD_SUMS: Kernel = kernel(
 /// `slab_sums [splits, 2, channels]` → `sums [2, channels]`, `gamma_gradient [channels]`, `beta_gradient [channels]`.
 ///
 /// `sums` holds Σ dy, then Σ dy x̂; the gradients are the same numbers, for the flat gradient buffer.
-/// Grid: `Elements(LANES * channels)`.
+/// Grid: `Elements(channels)`.
 pub static BACKWARD_PARAMETERS: Kernel = kernel(
     "backward_parameters",
     [&["slab_sums"], &["sums", "gamma_gradient", "beta_gradient"], &[]],

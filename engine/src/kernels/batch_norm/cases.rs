@@ -3,7 +3,7 @@
 use super::super::activation_functions::Function;
 use super::super::cases::{Case, InputFill};
 use super::super::rounding::{index, single};
-use super::{LANES, PIXELS, Params};
+use super::{PIXELS, Params};
 
 /// Pixels, channels, slabs.
 const SIZES: [[u32; 3]; 8] =
@@ -67,7 +67,7 @@ pub(super) fn statistics() -> Vec<Case> {
 
 pub(super) fn combine_statistics() -> Vec<Case> {
     each_size(
-        |params| LANES * params.channels,
+        |params| params.channels,
         |case, sizes| {
             // Means of about 100 and M2 of about 50; both positive.
             case.input(InputFill::Uniform(sizes.parts, 50.0, 100.0)).output(2 * sizes.channels)
@@ -128,7 +128,7 @@ pub(super) fn backward_sums() -> Vec<Case> {
 
 pub(super) fn backward_parameters() -> Vec<Case> {
     each_size(
-        |params| LANES * params.channels,
+        |params| params.channels,
         |case, sizes| {
             let case = case.input(InputFill::Normal(sizes.parts)).output(2 * sizes.channels);
             case.output(sizes.channels).output(sizes.channels)
