@@ -68,7 +68,7 @@ struct TrainedModelArgs {
     file: PathBuf,
     #[command(flatten)]
     data: DataChoice,
-    /// Rows of the data: those to test with, to train on, or those that `validation = 0.2` set aside.
+    /// Rows of the data: those to test with, those that were trained on, or those that `validation = 0.2` set aside.
     #[arg(long, visible_alias = "rows", value_enum, default_value_t = DataPart::Test)]
     part: DataPart,
     #[command(flatten)]
@@ -109,7 +109,8 @@ impl DataPart {
         let DataPair { train, test } = source.config.open_like(model.schema())?;
         let trained = train.schema();
         let dataset = match (self, test, model.schema().held_out) {
-            (Self::Train, ..) => train,
+            (Self::Train, _, Some(held_out)) => Arc::new(data::trained_on(train, held_out)?),
+            (Self::Train, _, None) => train,
             (Self::Test, Some(test), _) => test,
             (Self::Test, None, _) if source.is_one => train,
             (Self::Test, None, Some(HeldOut { fold: Some(fold), .. })) => Arc::new(data::fold(train, fold)?.1),

@@ -100,7 +100,7 @@ pub use memory::InMemory;
 pub use origin::Origin;
 #[cfg(feature = "files")]
 pub use pair::DataPair;
-pub use subset::{Aside, Subset, fold, held_out, split};
+pub use subset::{Aside, Subset, fold, held_out, split, trained_on};
 pub use synthetic::Synthetic;
 #[cfg(feature = "files")]
 pub use text::{Texts, Windows};

@@ -228,20 +228,33 @@ fn shares(classes: &[usize], shuffled: &[usize], aside: usize) -> BTreeMap<usize
 /// # }
 /// ```
 pub fn held_out(dataset: Arc<dyn Dataset>, of: HeldOut) -> Result<Subset> {
+    Ok(parts_again(dataset, of)?.1)
+}
+
+/// The rows that [`split`] or [`fold`] left to train on, taken again from the whole dataset.
+///
+/// # Errors
+///
+/// When the number of rows of the dataset has changed.
+pub fn trained_on(dataset: Arc<dyn Dataset>, of: HeldOut) -> Result<Subset> {
+    Ok(parts_again(dataset, of)?.0)
+}
+
+fn parts_again(dataset: Arc<dyn Dataset>, of: HeldOut) -> Result<(Subset, Subset)> {
     if dataset.len() != of.rows {
         return Err(Error::data(
             "the rows that were held out",
             format!("need the {} rows that they were drawn from, but the data have {}", of.rows, dataset.len()),
-            "name the training data of before",
+            "name the training data of before; to evaluate on other data, name them as test data",
         ));
     }
     let dataset = match of.fold.map(|of| fold(Arc::clone(&dataset), of)).transpose()? {
-        Some((_, rows)) if of.fraction == 0.0 => return Ok(rows),
+        Some(parts) if of.fraction == 0.0 => return Ok(parts),
         Some((rest, _)) => Arc::new(rest),
         None => dataset,
     };
     let classes = if of.stratified { labels(dataset.as_ref(), 0)? } else { None };
-    Ok(split_by(dataset, classes.as_deref(), of.fraction, of.seed)?.1)
+    split_by(dataset, classes.as_deref(), of.fraction, of.seed)
 }
 
 #[allow(

@@ -52,6 +52,8 @@ fn each_model_is_scored_on_rows_that_it_has_not_seen() {
     let results: Value = serde_json::from_str(&results).unwrap();
     assert_eq!(results["end"]["rows"], 24, "a quarter of the 96 others");
     assert!((evaluated("--part validation") - results["end"]["best"]["val_loss"].as_f64().unwrap()).abs() < 1e-6);
+    let trained = succeed(&home, "evaluate a/fold-2 --config a/fold-2/run.toml --part train");
+    assert!(trained.starts_with("72 rows: "), "{trained}");
     let page = fs::read_to_string(home.path().join("a/fold-2/report.html")).unwrap();
     assert!(page.contains("on the 24 rows of the fold that was held out: loss "), "{page}");
 

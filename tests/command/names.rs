@@ -137,7 +137,14 @@ fn rows_that_validation_held_out_are_evaluated_later() {
     let near = |a: &Value, b: &Value| (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-6;
     assert!(near(&held_out["loss"], &last["val_loss"]), "{held_out} {last}");
     assert!(near(&evaluated(&home, "--config run.toml --part validation")["loss"], &last["val_loss"]));
-    assert!(!near(&evaluated(&home, "--data train.csv")["loss"], &last["val_loss"]));
+    let all = evaluated(&home, "--data train.csv");
+    assert!(!near(&all["loss"], &last["val_loss"]));
+    // `train` is the rest: both parts together make the whole.
+    let rest = evaluated(&home, "--config run.toml --part train");
+    let loss = |values: &Value| values["loss"].as_f64().unwrap();
+    assert!((48.0 * loss(&rest) + 12.0 * loss(&held_out) - 60.0 * loss(&all)).abs() < 1e-4, "{rest} {held_out} {all}");
+    let shown = succeed(&home, "evaluate model.safetensors --config run.toml --part train");
+    assert!(shown.starts_with("48 rows: "), "{shown}");
     write(&home, "less.csv", "x,y,kind\n0,0,no\n");
     let error = refused(&home, "evaluate model.safetensors --data less.csv --part validation");
     assert!(error.contains("need the 60 rows that they were drawn from, but the data have 1"), "{error}");
