@@ -88,6 +88,7 @@ pub fn open_aside(path: &Path, settings: &CsvSettings, aside: Option<Aside>) -> 
     let dialect = Dialect::of(&source, settings, None)?;
     let survey = Survey::of(&source, &dialect)?;
     let layout = ColumnLayout::new(&source.named(), settings, &dialect, &survey)?;
+    survey.warn_of_signs(&source.named(), &dialect, layout.numbers());
     ReadTable::read(&source, settings, None, dialect, layout)?.finish(settings, aside)
 }
 

@@ -42,6 +42,30 @@ fn names_of_columns_write_no_settings() {
     }
 }
 
+/// Thousands with points, as German spreadsheets write them, look like decimals.
+#[test]
+fn numbers_that_can_be_thousands_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let table = |ratio: &str| -> String {
+        let row =
+            |row: usize| format!("{};4.{:03};{}{ratio};{}\n", row % 5, row * 37 % 1000, row % 3, ["a", "b"][row % 2]);
+        format!("n;price;ratio;kind\n{}", (0..30).map(row).collect::<String>())
+    };
+    let expected = "warning: `t.csv`, column price: numbers such as `4.000` are read as 4.000, but can be 4000: the other numbers do not \
+                    tell which sign is the decimal one\n  help: set `decimal = \",\"` in `[data]` for 4000, or `decimal = \".\"` for 4.000\n";
+    fs::write(home.path().join("t.csv"), table("")).unwrap();
+    assert_eq!(outputs(&home, "init t.csv").1, expected);
+    assert_eq!(outputs(&home, "train run.toml --quiet --epochs 1 --save a").1, expected);
+    let settings = fs::read_to_string(home.path().join("run.toml")).unwrap();
+    fs::write(home.path().join("said.toml"), settings.replace("[data]\n", "[data]\ndecimal = \",\"\n")).unwrap();
+    assert_eq!(outputs(&home, "train said.toml --quiet --epochs 1 --save b").1, "");
+    // Other numbers tell.
+    for ratio in [",5", ".5"] {
+        fs::write(home.path().join("t.csv"), table(ratio)).unwrap();
+        assert_eq!(outputs(&home, "train run.toml --quiet --epochs 1 --overwrite --save a").1, "", "{ratio}");
+    }
+}
+
 #[test]
 fn a_last_column_that_is_not_the_target_is_told() {
     let home = tempfile::tempdir().unwrap();

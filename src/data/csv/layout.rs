@@ -323,6 +323,13 @@ impl ColumnLayout {
         }
     }
 
+    /// Places and names of the columns that are read as numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = (usize, String)> {
+        let columns = self.inputs.iter().chain(&self.targets).flat_map(|part| part.columns.iter().zip(&part.readings));
+        let numbers = columns.filter(|(_, reading)| reading.kind == ColumnKind::Number);
+        numbers.map(|(column, _)| (*column, self.column(*column).to_string()))
+    }
+
     pub fn column(&self, index: usize) -> TableColumn {
         let name = self.header.as_ref().and_then(|header| header.get(index));
         TableColumn { index, name: name.map(str::to_owned), ..TableColumn::default() }

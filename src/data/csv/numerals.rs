@@ -8,7 +8,7 @@ use ::csv::StringRecord;
 const GROUP: usize = 3;
 
 /// Counts of the numbers that settle a table's decimal sign, and of those that leave it open.
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Signs {
     /// Numbers that only a decimal comma explains, as `1,5`.
     commas: usize,
@@ -56,6 +56,18 @@ impl Signs {
     /// Whether every number can be read either way.
     pub fn is_unclear(&self) -> bool {
         self.settled().is_none() && self.grouped_commas + self.grouped_points > 0
+    }
+
+    /// Whether no number speaks against the sign that settles it.
+    pub fn is_certain(&self) -> bool {
+        (self.commas > 0) != (self.points > 0)
+    }
+
+    pub fn add_all(&mut self, other: &Self) {
+        self.commas += other.commas;
+        self.points += other.points;
+        self.grouped_commas += other.grouped_commas;
+        self.grouped_points += other.grouped_points;
     }
 
     /// Whether a comma stands in any number.

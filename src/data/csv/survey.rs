@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use super::dates::Forms;
 use super::dialect::Dialect;
 use super::header::written;
+use super::numerals::{Sign, Signs, plain, sign, usual};
 use super::settings::ColumnKind;
 use super::source::TableSource;
-use crate::Result;
+use crate::schema::few;
+use crate::{Result, shown};
 
 /// Different fields of a column that are counted, at most.
 const MOST_LEVELS: usize = 1000;
@@ -56,6 +58,9 @@ pub(super) struct Profile {
     /// Whether a field is no hash code.
     is_not_hex: bool,
     digits: Digits,
+    /// Decimal signs of the numbers, and the first number that can be read with either; counted where the table's sign is doubtful.
+    signs: Signs,
+    unclear: Option<String>,
 }
 
 /// Fields as digits of one length: a ZIP code is one with its leading zeros, and no quantity.
@@ -123,6 +128,33 @@ impl Survey {
         })?;
         Ok(this)
     }
+
+    /// Warns of columns, by their places and names, all of whose numbers can be read with a decimal point or a comma, in a table that
+    /// does not tell.
+    pub fn warn_of_signs(&self, who: &str, dialect: &Dialect, columns: impl Iterator<Item = (usize, String)>) {
+        let mut all = Signs::default();
+        self.columns.iter().for_each(|column| all.add_all(&column.signs));
+        let unclear = columns.filter(|(column, _)| self.columns[*column].signs.is_unclear());
+        let (places, names): (Vec<usize>, Vec<String>) = unclear.unzip();
+        let first = places.first().and_then(|column| self.columns[*column].unclear.as_deref());
+        let is_told = all.is_certain() && all.settled() == Some(dialect.decimal);
+        let Some(example) = first.filter(|_| !is_told) else { return };
+        let (decimal, other) = if dialect.decimal == '.' { ('.', ',') } else { (',', '.') };
+        let [read, else_read] = [decimal, other].map(|sign| plain(example, sign).unwrap_or_default());
+        let columns = if names.len() == 1 { "column" } else { "columns" };
+        log::warn!(
+            "{who}, {columns} {}: numbers such as `{}` are read as {read}, but can be {else_read}: the other numbers do not tell \
+             which sign is the decimal one\n  \
+             help: set `decimal = \"{other}\"` in `[data]` for {else_read}, or `decimal = \"{decimal}\"` for {read}",
+            few(&names),
+            shown(example)
+        );
+    }
+}
+
+/// Whether a table has a decimal sign that was found, and that tables of its delimiter do not always have.
+fn is_doubtful(dialect: &Dialect) -> bool {
+    !dialect.is_decimal_given && usual(dialect.delimiter) != Some(dialect.decimal)
 }
 
 impl Profile {
@@ -144,6 +176,14 @@ impl Profile {
                 let hash = mixed((number + 0.0).to_bits());
                 self.distinct.add(hash);
                 self.sum = self.sum.wrapping_add(hash);
+            }
+        }
+        if is_doubtful(dialect)
+            && let Some(sign) = sign(field)
+        {
+            self.signs.add(sign);
+            if matches!(sign, Sign::GroupedComma | Sign::GroupedPoint) && self.unclear.is_none() {
+                self.unclear = Some(field.to_owned());
             }
         }
         self.booleans += usize::from(boolean(field).is_some());
