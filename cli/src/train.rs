@@ -18,7 +18,7 @@ use manyhands::data::{ClassWeighted, Dataset, Description};
 use manyhands::logs::{CsvLog, JsonLog, TensorBoard, Values};
 use manyhands::processes::Group;
 use manyhands::schema::DataPlace;
-use manyhands::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Result, Trainer};
+use manyhands::{Checkpoint, Compile, Error, ErrorKind, Fit, History, Loss, Progress, Result, Trainer};
 use manyhands_engine::files as written;
 use manyhands_engine::shown::{counted, thousands};
 
@@ -321,14 +321,14 @@ fn prepare(
     if matches!(settings.model, ModelSource::Language(_)) && !terminal.is_quiet() {
         summary::show_memory(&settings, &shown_limits, &trainer, terminal)?;
     }
-    let resumed = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.seed, checkpoint.progress.rows));
+    let resumed = checkpoint.as_ref().map(|checkpoint| checkpoint.progress.clone());
     let done = checkpoint.as_ref().map(|checkpoint| (checkpoint.progress.epoch, checkpoint.progress.step));
     if let Some(checkpoint) = checkpoint {
         trainer.resume(checkpoint)?;
     }
     let RunRows { train, validation, fold } = settings.split_data(settings.open_data(&trainer, seed)?, seed)?;
     if let Some(before) = resumed.filter(|_| settings.draws_rows()) {
-        check_same_rows(before, (seed, train.len()))?;
+        check_same_rows(&before, seed, train.as_ref())?;
     }
     let described = describe(&train, validation.as_ref(), files, terminal)?;
     trainer.check_run(train.as_ref(), validation.as_deref())?;
@@ -394,13 +394,22 @@ fn describe(
 }
 
 /// Refuses to resume with other validation rows: some of them were trained on.
-fn check_same_rows(before: (u64, usize), now: (u64, usize)) -> Result<()> {
-    if before == now {
-        return Ok(());
+fn check_same_rows(before: &Progress, now_seed: u64, train: &dyn Dataset) -> Result<()> {
+    let (&Progress { seed, rows, data, .. }, now_rows) = (before, train.len());
+    let who = "resuming with a fraction for `validation` or with a `fold`";
+    if (seed, rows) == (now_seed, now_rows) {
+        return match data.zip(train.digest()) {
+            Some((data, now)) if data != now => Err(Error::setting(
+                who,
+                "needs the data of before, but their rows, or the order of these, have changed: rows that were trained on would be \
+                 validated on",
+                "resume with the data of before, start a new run, or validate on data of their own",
+            )),
+            _ => Ok(()),
+        };
     }
-    let ((seed, rows), (now_seed, now_rows)) = (before, now);
     Err(Error::setting(
-        "resuming with a fraction for `validation` or with a `fold`",
+        who,
         format!(
             "needs seed {seed} and {rows} training rows as before, but got seed {now_seed} and {now_rows}: rows that were \
              trained on would be validated on"

@@ -148,6 +148,10 @@ impl Dataset for ClassWeighted {
         self.dataset.origins(rows)
     }
 
+    fn digest(&self) -> Option<u64> {
+        self.dataset.digest()
+    }
+
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         self.dataset.fetch(rows, batch)?;
         if batch.sample_weights().is_empty() {

@@ -55,6 +55,7 @@ use self::survey::Survey;
 #[cfg(feature = "onnx")]
 pub(crate) use self::survey::{NO, YES};
 use super::InMemory;
+use super::digest::Digest;
 use super::labels::label_index;
 use super::subset::{Aside, left_rows};
 use crate::schema::{Encoding, Missing, Schema, Seen, Text};
@@ -145,6 +146,8 @@ struct ReadTable<'a> {
     inputs: Vec<InputFields>,
     targets: Vec<TargetValues>,
     weights: Vec<f32>,
+    /// Hash of the fields that are used, row by row.
+    digest: Digest,
     /// Start of the last row, in bytes.
     last_row: u64,
     /// Rows of several lines, and the start of the first.
@@ -211,6 +214,7 @@ impl<'a> ReadTable<'a> {
             without_target: 0,
             missing: settings.missing,
             weights: Vec::new(),
+            digest: Digest::default(),
             last_row: 0,
             broken_rows: 0,
             first_broken: None,
@@ -233,6 +237,8 @@ impl<'a> ReadTable<'a> {
         self.rows += 1;
         self.reserve()?;
         self.push_inputs(record)?;
+        let parts = self.layout.inputs.iter().chain(&self.layout.targets).flat_map(|part| &part.columns);
+        parts.chain(&self.layout.weight).for_each(|column| self.digest.add_bytes(record[*column].as_bytes()));
         let (source, layout) = (self.source, &self.layout);
         let number = |column: usize| match self.dialect.number(&record[column]) {
             Some(number) => Ok(number),
@@ -325,7 +331,9 @@ impl<'a> ReadTable<'a> {
             dataset = dataset.with_sample_weights(Array1::from_vec(self.weights))?;
         }
         let schema = self.layout.schema(settings, &self.dialect, texts, names);
-        Ok(CsvTable { dataset: dataset.with_schema(schema).with_notes(notes).with_origins(origins) })
+        Ok(CsvTable {
+            dataset: dataset.with_schema(schema).with_notes(notes).with_origins(origins).with_digest(self.digest),
+        })
     }
 
     /// Way back from the rows to the file.

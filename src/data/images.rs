@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::list::Unreadable;
 
 use self::list::{ClassFolder, LeftOutFiles, class_folders, images_in, no_images, problems, refuse_all};
+use super::digest::Digest;
 use super::{BatchMut, Dataset, Origin, label_value};
 use crate::schema::{Format, LabelMode, Schema, few};
 use crate::{Error, Result, Shape, shown};
@@ -381,6 +382,16 @@ impl Dataset for ImageFolder {
 
     fn origins(&self, rows: &[usize]) -> Vec<Origin> {
         self.images.origins(rows)
+    }
+
+    /// That of the files' names and labels.
+    fn digest(&self) -> Option<u64> {
+        let mut digest = Digest::default();
+        for (name, label) in self.images.names().iter().zip(&self.labels) {
+            digest.add_bytes(name.as_bytes());
+            digest.add(*label as u64);
+        }
+        Some(digest.value())
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

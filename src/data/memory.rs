@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ndarray::{Array, Array1, Dimension};
 
 use super::batch::{BatchMut, check_finite, check_weights};
+use super::digest::Digest;
 use super::origin::FindsOrigins;
 use super::{Dataset, Origin};
 use crate::schema::Schema;
@@ -38,6 +39,8 @@ pub struct InMemory {
     notes: Vec<String>,
     /// Finds the rows in their file, where they come from one.
     origins: Option<Arc<dyn FindsOrigins>>,
+    /// Hash of the rows as their file has them, where they come from one.
+    digest: Option<u64>,
 }
 
 /// One input or target of all rows.
@@ -80,6 +83,7 @@ impl InMemory {
             schema: Schema::default(),
             notes: Vec::new(),
             origins: None,
+            digest: None,
         }
         .with_input(inputs)
     }
@@ -152,6 +156,14 @@ impl InMemory {
         self
     }
 
+    /// Sets the hash of the rows: [`Dataset::digest`].
+    #[must_use]
+    #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "only readers of files know it"))]
+    pub(super) fn with_digest(mut self, digest: Digest) -> Self {
+        self.digest = Some(digest.value());
+        self
+    }
+
     fn column<D: Dimension>(&self, who: &str, array: Array<f32, D>) -> Result<MemoryColumn> {
         let (rows, axes) = array.shape().split_first().map_or((0, &[][..]), |(rows, axes)| (*rows, axes));
         if rows != self.rows {
@@ -214,6 +226,16 @@ impl Dataset for InMemory {
 
     fn origins(&self, rows: &[usize]) -> Vec<Origin> {
         self.origins.as_ref().map_or_else(Vec::new, |origins| origins.origins(rows))
+    }
+
+    fn digest(&self) -> Option<u64> {
+        let of_values = || {
+            let mut digest = Digest::default();
+            let columns = self.inputs.iter().chain(&self.targets).map(|column| &column.values);
+            columns.chain(&self.sample_weights).for_each(|values| digest.add_floats(values));
+            digest.value()
+        };
+        Some(self.digest.unwrap_or_else(of_values))
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

@@ -37,7 +37,7 @@
 // columns as elements); `images/`: folders of images (`images/decode.rs` decodes, turns, resizes). `csv/sketch.rs`, `images/sketch.rs`:
 // data at first sight, for `init`. `formats/`: data of a settings file; `loader.rs`, `batch.rs`, `buffers.rs`: batches, read by
 // threads; `augment/`: random changes; `labels.rs`, `class_weight.rs`: classes; `subset.rs`, `pair.rs`: parts of data; `description.rs`:
-// data in words; `source.rs`: bytes of data files, also from pipes; `origin.rs`: where a row stands in its file.
+// data in words; `digest.rs`: whether data are those of before; `source.rs`: bytes of data files, also from pipes; `origin.rs`: where a row stands in its file.
 
 pub mod augment;
 pub(crate) mod batch;
@@ -49,6 +49,7 @@ mod class_weight;
 #[cfg(feature = "files")]
 pub mod csv;
 mod description;
+mod digest;
 pub mod digits;
 #[cfg(feature = "files")]
 mod formats;
@@ -162,6 +163,11 @@ pub trait Dataset: Send + Sync {
         Vec::new()
     }
 
+    /// Hash of all rows in their order, where it is found without decoding them: a resumed run compares it with that of before.
+    fn digest(&self) -> Option<u64> {
+        None
+    }
+
     /// Writes the values of `rows`, in their order, into the slices of `batch`.
     ///
     /// Each slice holds `rows.len()` rows without gaps and must be filled whole: it may hold values of an earlier batch. An
@@ -206,6 +212,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn origins(&self, rows: &[usize]) -> Vec<Origin> {
         (**self).origins(rows)
+    }
+
+    fn digest(&self) -> Option<u64> {
+        (**self).digest()
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

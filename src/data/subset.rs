@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rand::seq::SliceRandom;
 
+use super::digest::Digest;
 use super::labels::labels;
 use super::{BatchMut, Dataset, Origin, Purpose, generator};
 use crate::schema::{Fold, HeldOut, Schema};
@@ -302,6 +303,14 @@ impl Dataset for Subset {
     fn origins(&self, rows: &[usize]) -> Vec<Origin> {
         let rows: Vec<usize> = rows.iter().filter_map(|&row| self.rows.get(row).copied()).collect();
         self.dataset.origins(&rows)
+    }
+
+    /// That of the whole data, too: which rows are chosen can depend on all of them.
+    fn digest(&self) -> Option<u64> {
+        let mut digest = Digest::default();
+        digest.add(self.dataset.digest()?);
+        self.rows.iter().for_each(|row| digest.add(*row as u64));
+        Some(digest.value())
     }
 
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {

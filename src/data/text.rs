@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use manyhands_engine::files;
 
+use super::digest::Digest;
 use super::{BatchMut, Dataset, source};
 use crate::schema::{Field, Format, Schema, Text};
 use crate::vocabulary::Vocabulary;
@@ -210,6 +211,13 @@ impl Dataset for Texts {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
+    fn digest(&self) -> Option<u64> {
+        let mut digest = Digest::default();
+        self.tokens.iter().for_each(|token| digest.add((*token).into()));
+        self.starts.iter().for_each(|start| digest.add(*start as u64));
+        Some(digest.value())
+    }
+
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         let length = self.windows.length;
         let write = |slice: &mut [f32], offset: usize| {

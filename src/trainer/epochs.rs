@@ -69,7 +69,12 @@ impl AsyncTrainer<'_> {
         self.trainer.share.renew();
         // Steps left in flight by a session that was abandoned.
         self.end_steps(0).await;
-        self.trainer.progress.go_on(train.len(), fit, self.trainer.compile.seed, self.trainer.saving.resumed_step())?;
+        self.trainer.progress.go_on(
+            train.as_ref(),
+            fit,
+            self.trainer.compile.seed,
+            self.trainer.saving.resumed_step(),
+        )?;
         self.open(fit, train.len()).await?;
         Needs::of(self.trainer).warn_of_classes();
         self.trainer.reading =

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Compile, Fit, LossScale, Meter, Values};
-use crate::data::{Augmentation, Loader};
+use crate::data::{Augmentation, Dataset, Loader};
 use crate::error::{Error, Result};
 use crate::model::{Model, Weights};
 use crate::optimizers::Schedule;
@@ -23,6 +23,10 @@ pub struct Progress {
     pub batch: usize,
     /// Rows of the training data.
     pub rows: usize,
+    /// Hash of the training data ([`Dataset::digest`](crate::data::Dataset::digest)) of a run that is saved. Files of older versions
+    /// lack this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<u64>,
     /// Rows of a batch.
     pub batch_size: usize,
     /// Seed of shuffling and dropout.
@@ -108,7 +112,8 @@ impl Progress {
     ///
     /// # Errors
     /// If the position is within an epoch of other settings.
-    pub(super) fn go_on(&mut self, rows: usize, fit: &Fit, seed: u64, resumed_step: Option<u64>) -> Result<()> {
+    pub(super) fn go_on(&mut self, train: &dyn Dataset, fit: &Fit, seed: u64, resumed_step: Option<u64>) -> Result<()> {
+        let rows = train.len();
         let text = |changes: &[Augmentation]| serde_json::to_string(changes).unwrap_or_default();
         let on_off = |shuffle| if shuffle { "on" } else { "off" }.to_owned();
         let settings = [
@@ -133,7 +138,22 @@ impl Progress {
                 );
             }
         }
-        self.rows = rows;
+        let data = if fit.save.is_some() || resumed_step.is_some() { train.digest() } else { None };
+        let has_changed = self.rows == rows && self.data.zip(data).is_some_and(|(before, now)| before != now);
+        if has_changed && self.batch > 0 {
+            return Err(Error::setting(
+                "resuming within an epoch",
+                "needs the same training data, but their rows, or the order of these, have changed",
+                "resume with the data of before; they may change between epochs",
+            ));
+        }
+        if has_changed && resumed_step == Some(self.step) && self.step > 0 {
+            log::warn!(
+                "the run that is resumed had other training data: their rows, or the order of these, have changed\n  \
+                 help: resume with the data of before for the same results as without the interruption"
+            );
+        }
+        (self.rows, self.data) = (rows, data);
         self.batch_size = fit.batch_size;
         self.seed = seed;
         self.shuffle = Some(fit.shuffle);

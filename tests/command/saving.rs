@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use manyhands::callbacks::{Callback, EarlyStopping, Monitor};
-use manyhands::data::digits;
+use manyhands::data::{Subset, digits};
 use manyhands::layers::{Dense, Flatten};
 use manyhands::logs::StepLog;
 use manyhands::{
@@ -411,6 +411,17 @@ fn resuming_with_other_settings_is_told() {
     };
     assert_eq!(log("train run.toml --epochs 2 --resume b"), "");
     let table = fs::read_to_string(path(&folder, "table.csv")).unwrap();
+    // The same rows in another order, and in another form.
+    let (head, rows) = table.split_once('\n').unwrap();
+    let reversed: Vec<&str> = rows.lines().rev().collect();
+    let reversed = format!("{head}\n{}\n", reversed.join("\n"));
+    fs::write(path(&folder, "table.csv"), &reversed).unwrap();
+    let warned = log("train run.toml --epochs 2 --resume b");
+    let expected =
+        "warning: the run that is resumed had other training data: their rows, or the order of these, have changed";
+    assert!(warned.contains(expected), "{warned}");
+    fs::write(path(&folder, "table.csv"), table.replace(',', ";").replace('\n', "\r\n")).unwrap();
+    assert_eq!(log("train run.toml --epochs 2 --resume b"), "");
     fs::write(path(&folder, "table.csv"), format!("{table}1,2,a\n")).unwrap();
     fs::write(path(&folder, "order.toml"), format!("{SETTINGS}[training]\nshuffle = false\n")).unwrap();
     let warned = log("train order.toml --epochs 2 --seed 6 --batch-size 8 --resume b");
@@ -426,6 +437,31 @@ fn resuming_with_other_settings_is_told() {
     succeed(&folder, "train part.toml --epochs 1 --seed 5 --save c");
     let error = refused(&folder, "train part.toml --epochs 2 --seed 6 --resume c");
     assert!(error.contains("needs seed 5 and 31 training rows as before, but got seed 6 and 31"), "{error}");
+    fs::write(path(&folder, "table.csv"), format!("{reversed}1,2,a\n")).unwrap();
+    let error = refused(&folder, "train part.toml --epochs 2 --resume c");
+    assert!(
+        error.contains("needs the data of before, but their rows, or the order of these, have changed: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_epoch_is_not_continued_with_other_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "a.safetensors");
+    let fit = Fit::new(1).batch_size(64).save(&file);
+    trainer(sgd(0.1)).fit(digits::train().unwrap(), &fit).unwrap();
+    let mut checkpoint = Checkpoint::load(&file).unwrap();
+    checkpoint.progress.batch = 1;
+    let rows = (0..checkpoint.progress.rows).rev().collect();
+    let reversed = Subset::new(Arc::new(digits::train().unwrap()), rows).unwrap();
+    let mut resumed = trainer(sgd(0.1));
+    resumed.resume(checkpoint).unwrap();
+    let error = resumed.fit(reversed, &fit.clone().epochs(2)).unwrap_err().to_string();
+    assert!(
+        error.starts_with("resuming within an epoch needs the same training data, but their rows, or the order"),
+        "{error}"
+    );
 }
 
 #[test]
