@@ -216,6 +216,18 @@ pub enum LabelMode {
     Categorical,
 }
 
+/// Values of an input that was an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrayRange {
+    /// Bytes of images, which are read from 0 to 1.
+    Bytes,
+    /// Other numbers of three axes or more, from 0 to 1.
+    Unit,
+    /// Any numbers, which are read as they are.
+    Any,
+}
+
 /// Settings of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -227,7 +239,11 @@ pub enum Format {
     /// CIFAR-10's binary files.
     Cifar10,
     /// Arrays of NumPy.
-    Numpy,
+    Numpy {
+        /// Values of each input. Files of older versions lack this.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        values: Vec<ArrayRange>,
+    },
     /// A table.
     Csv {
         /// Columns of the training table.
@@ -347,7 +363,7 @@ impl Schema {
             Format::Digits => (DataPlace::Program, "other data".into(), "an image of 8 x 8 pixels from 0 to 1".into()),
             Format::Idx => (DataPlace::Pair, "IDX files".into(), format!("an image, {bytes}")),
             Format::Cifar10 => (DataPlace::Pair, "CIFAR-10".into(), format!("an image, {bytes}")),
-            Format::Numpy => {
+            Format::Numpy { .. } => {
                 let encoding = "arrays as they are, but bytes of images divided by 255";
                 (DataPlace::Single, "arrays in files".into(), encoding.into())
             }

@@ -9,7 +9,8 @@
 //! | `y`, other numbers | targets, unchanged; `[rows]` as `[batch, 1]` |
 //!
 //! Numbers are booleans, integers and floats of any size and byte order; objects are refused, since reading them would run code.
-//! They become f32; a note names columns that lose what tells their rows apart, such as seconds since 1970.
+//! They become f32; a note names columns that lose what tells their rows apart, such as seconds since 1970. A model's file keeps which
+//! inputs were images of bytes: other data in its place, and the reverse, are refused unless they are from 0 to 1.
 //! Source: `numpy.lib.format`, versions 1 to 3.
 
 use std::fs::File;
@@ -23,7 +24,7 @@ use ndarray::{ArrayD, IxDyn, ShapeBuilder};
 use rawzip::{CompressionMethod, FileReader, ZipArchive, ZipArchiveEntryWayfinder};
 
 use super::{ByteImages, DataPair, Dataset, InMemory, source};
-use crate::schema::{Format, Schema, few};
+use crate::schema::{ArrayRange, Format, Schema, few};
 use crate::{Error, Result, Shape, shown};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
@@ -33,6 +34,9 @@ const HEAD: u64 = 1 << 16;
 const DEFLATE: u64 = 1032;
 /// Steps of f32 between the least and the largest number of a column below which the column is coarse: 10 of 24 bits are left.
 const FEW_STEPS: f64 = 1024.0;
+
+/// Part of the range from 0 to 1 by which images may exceed it: so do those that were resized.
+const EXCESS: f32 = 0.1;
 
 /// A file with arrays, and the name of one of them in an `.npz`.
 #[derive(Clone, Copy, Debug)]
@@ -450,9 +454,34 @@ pub fn open_inputs(path: &Path) -> Result<Arc<dyn Dataset>> {
     }
 }
 
+/// Refuses arrays, named by their file, that are not read as those of this schema: bytes of images are divided by 255, other numbers are
+/// not.
+pub(super) fn check_like(file: &Path, trained: &Schema, arrays: &dyn Dataset) -> Result<()> {
+    let (Format::Numpy { values: trained }, Format::Numpy { values }) = (&trained.format, arrays.schema().format)
+    else {
+        return Ok(());
+    };
+    for (at, ranges) in trained.iter().copied().zip(values).enumerate() {
+        let (problem, help) = match ranges {
+            (ArrayRange::Bytes, ArrayRange::Any) => (
+                "needs images as bytes, as the training data had, or as numbers from 0 to 1, but has other numbers",
+                "save them as bytes (`x.astype(\"uint8\")`), or divide those from 0 to 255 by 255",
+            ),
+            (ArrayRange::Any, ArrayRange::Bytes) => (
+                "needs numbers of the range of the training data, but has bytes of images, which are read from 0 to 1",
+                "save them in the type and range of the training data (`x.astype(\"float32\")`)",
+            ),
+            _ => continue,
+        };
+        return Err(Error::data(format!("`{}`, input {at},", shown(file)), problem, help));
+    }
+    Ok(())
+}
+
 /// Rows of arrays, the first input and those after it; `who` names them in errors.
 fn dataset(who: &str, x: NumpyArray, further: Vec<NumpyArray>, y: Option<NumpyArray>) -> Result<Arc<dyn Dataset>> {
-    let schema = Schema { format: Format::Numpy, ..Schema::default() };
+    let values = [&x].into_iter().chain(&further).map(NumpyArray::range).collect();
+    let schema = Schema { format: Format::Numpy { values }, ..Schema::default() };
     let arrays = [&x].into_iter().chain(&further).chain(&y);
     let notes: Vec<String> = arrays.filter_map(|array| array.note.clone()).collect();
     let Some(rows) = x.shape.first().copied() else {
@@ -519,6 +548,17 @@ impl NumpyArray {
     /// Whether these are bytes of three axes or more.
     fn is_pictures(&self) -> bool {
         self.shape.len() >= 3 && matches!(self.values, ArrayValues::Bytes(_))
+    }
+
+    fn range(&self) -> ArrayRange {
+        let is_unit = |values: &[f32]| values.iter().all(|value| (-EXCESS..=1.0 + EXCESS).contains(value));
+        match &self.values {
+            ArrayValues::Bytes(_) if self.is_pictures() => ArrayRange::Bytes,
+            ArrayValues::Whole(values) | ArrayValues::Floats(values) if self.shape.len() >= 3 && is_unit(values) => {
+                ArrayRange::Unit
+            }
+            _ => ArrayRange::Any,
+        }
     }
 
     /// Shape of an input's row: of pictures with their channels.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{LayerConfig, Model};
 use crate::error::{Error, Result};
-use crate::schema::{Format, Pixels, Schema};
+use crate::schema::{ArrayRange, Format, Pixels, Schema};
 
 /// Name of the layer that makes them.
 const NAME: &str = "pixels";
@@ -27,7 +27,11 @@ impl Model {
             return None;
         }
         let Schema { pixels, format, .. } = &self.schema;
-        let trained = (*format != Format::Other).then_some(Pixels::Unit);
+        let trained = match format {
+            Format::Other => None,
+            Format::Numpy { values } if values.first() == Some(&ArrayRange::Any) => None,
+            _ => Some(Pixels::Unit),
+        };
         pixels.or(trained).or_else(|| self.scales_bytes().then_some(Pixels::Bytes))
     }
 

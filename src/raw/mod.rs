@@ -13,7 +13,7 @@ mod operators;
 pub(crate) use answers::{Answer, answer};
 
 use crate::onnx::{Attribute, FLOAT, Form, Graph, GraphValue, UINT8, Value};
-use crate::schema::{Field, Format, Schema};
+use crate::schema::{ArrayRange, Field, Format, Schema};
 use crate::{Result, Shape};
 
 /// The preparation of rows, for the file's metadata.
@@ -35,6 +35,7 @@ pub(crate) fn is_raw(schema: &Schema, inputs: &[(&str, &Shape)]) -> bool {
     match schema.format {
         Format::Csv { .. } => schema.inputs.len() == inputs.len(),
         Format::Idx | Format::Cifar10 | Format::ImageFolder { .. } => inputs.len() == 1,
+        Format::Numpy { ref values } => inputs.len() == 1 && values[..] == [ArrayRange::Bytes],
         _ => false,
     }
 }

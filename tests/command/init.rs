@@ -234,6 +234,10 @@ fn arrays_of_numpy() {
         let predicted = succeed(&home, &format!("predict {name}.safetensors {name}.npz"));
         let rows = if name == "npz" { 6 } else { 24 };
         assert_eq!(column(&predicted, "class").len(), rows, "{predicted}");
+        // A graph takes images of bytes as they are.
+        succeed(&home, &format!("export {name}.safetensors {name}.onnx"));
+        let graph = fs::read(home.path().join(format!("{name}.onnx"))).unwrap();
+        assert_eq!(String::from_utf8_lossy(&graph).contains("bytes of the pictures as they are"), name == "npz");
     }
     fs::write(home.path().join("one.npy"), "no array").unwrap();
     assert!(refused(&home, "init one.npy").contains("`one.npy` needs its targets, too, but is one array"));

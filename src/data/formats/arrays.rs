@@ -60,10 +60,11 @@ pub struct SafetensorsConfig {
 }
 
 impl DataFormat for NpyConfig {
-    fn open(&self, _: Option<&Schema>, _: Option<Aside>) -> Result<DataPair> {
+    fn open(&self, trained: Option<&Schema>, _: Option<Aside>) -> Result<DataPair> {
         let test = both(self.x_test.as_deref(), self.y_test.as_deref(), ["x_test", "y_test"])?;
         let test = test.map(|(x, y)| numpy::open_pair(x, y)).transpose()?;
-        DataPair::new(numpy::open_pair(&self.x_train, &self.y_train)?, test)
+        let pair = DataPair::new(numpy::open_pair(&self.x_train, &self.y_train)?, test)?;
+        alike(pair, [&self.x_train, self.x_test.as_ref().unwrap_or(&self.x_train)], trained)
     }
 
     fn open_inputs(&self, path: &Path, trained: Option<&Schema>) -> Result<Option<Inputs>> {
@@ -77,9 +78,10 @@ impl DataFormat for NpyConfig {
 }
 
 impl DataFormat for NpzConfig {
-    fn open(&self, _: Option<&Schema>, _: Option<Aside>) -> Result<DataPair> {
+    fn open(&self, trained: Option<&Schema>, _: Option<Aside>) -> Result<DataPair> {
         let Self { file, x_train, y_train, x_test, y_test } = self;
-        numpy::open_npz(file, [x_train, y_train, x_test, y_test].map(Option::as_deref))
+        let pair = numpy::open_npz(file, [x_train, y_train, x_test, y_test].map(Option::as_deref))?;
+        alike(pair, [file, file], trained)
     }
 
     fn open_inputs(&self, path: &Path, trained: Option<&Schema>) -> Result<Option<Inputs>> {
@@ -92,9 +94,10 @@ impl DataFormat for NpzConfig {
 }
 
 impl DataFormat for SafetensorsConfig {
-    fn open(&self, _: Option<&Schema>, _: Option<Aside>) -> Result<DataPair> {
+    fn open(&self, trained: Option<&Schema>, _: Option<Aside>) -> Result<DataPair> {
         let Self { file, x_train, y_train, x_test, y_test } = self;
-        safetensors::open(file, [x_train, y_train, x_test, y_test].map(Option::as_deref))
+        let pair = safetensors::open(file, [x_train, y_train, x_test, y_test].map(Option::as_deref))?;
+        alike(pair, [file, file], trained)
     }
 
     fn open_inputs(&self, path: &Path, trained: Option<&Schema>) -> Result<Option<Inputs>> {
@@ -106,6 +109,17 @@ impl DataFormat for SafetensorsConfig {
     }
 }
 
+/// The pair, from the files of its inputs, if images are bytes in all data or in none: in those of training, too.
+fn alike(pair: DataPair, files: [&PathBuf; 2], trained: Option<&Schema>) -> Result<DataPair> {
+    let own = pair.train.schema();
+    let trained = trained.unwrap_or(&own);
+    numpy::check_like(files[0], trained, pair.train.as_ref())?;
+    if let Some(test) = &pair.test {
+        [trained, &own].into_iter().try_for_each(|schema| numpy::check_like(files[1], schema, test.as_ref()))?;
+    }
+    Ok(pair)
+}
+
 fn is_safetensors(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
 }
@@ -113,12 +127,14 @@ fn is_safetensors(path: &Path) -> bool {
 /// A file of any of these formats, by its extension: a model that was trained on one of them takes the others, too.
 fn open_array(path: &Path, trained: Option<&Schema>) -> Result<Option<Inputs>> {
     let dataset = if is_safetensors(path) { safetensors::open_inputs(path)? } else { numpy::open_inputs(path)? };
-    Ok(Some(Inputs { dataset, trained: trained.cloned().unwrap_or_default(), names: None }))
+    let trained = trained.cloned().unwrap_or_default();
+    numpy::check_like(path, &trained, dataset.as_ref())?;
+    Ok(Some(Inputs { dataset, trained, names: None }))
 }
 
 /// A file at a path, if a model was trained on arrays.
 pub(super) fn of_schema(trained: &Schema, path: &Path) -> Result<Option<DataConfig>> {
-    if !matches!(trained.format, Format::Numpy) {
+    if !matches!(trained.format, Format::Numpy { .. }) {
         return Ok(None);
     }
     let (file, [x_train, y_train, x_test, y_test]) = (path.to_path_buf(), [None, None, None, None]);

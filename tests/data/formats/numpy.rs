@@ -1,5 +1,7 @@
 //! Files of NumPy.
 
+use manyhands::data::Schema;
+
 use super::*;
 use crate::golden::{Case, Golden};
 
@@ -140,6 +142,55 @@ fn numbers_that_f32_does_not_tell_apart_are_noted() {
     let notes = manyhands::data::numpy::open_pair(&x, &y).unwrap().notes();
     let needed = format!("`{}` has numbers that 32-bit floats hardly tell apart, in column 0:", y.display());
     assert!(notes.len() == 1 && notes[0].starts_with(&needed), "{notes:?}");
+}
+
+/// Bytes of images are divided by 255, floats are not: what follows must be of the kind of the training data.
+#[test]
+fn bytes_and_floats_are_not_mistaken_for_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let floats =
+        |top: f32| [0.0, 0.5, top, 0.25].iter().flat_map(|value: &f32| value.to_le_bytes()).collect::<Vec<_>>();
+    let shape = "(1, 2, 2, 1)";
+    let file = |name: &str, descr: &str, elements: &[u8]| write(&folder, name, npy(descr, false, shape, elements));
+    let bytes = file("bytes.npy", "|u1", &[0, 7, 255, 3]);
+    let [unit, large] = [("unit.npy", 1.02), ("large.npy", 255.0)].map(|(name, top)| file(name, "<f4", &floats(top)));
+    let labels = write(&folder, "y.npy", npy("<i8", false, "(1,)", &[0; 8]));
+    let config = |x: &std::path::Path, test: &str| -> DataConfig {
+        let (x, y) = (x.display(), labels.display());
+        toml::from_str(&format!("type = 'npy'\nx_train = '{x}'\ny_train = '{y}'\n{test}")).unwrap()
+    };
+    let trained = |x| -> Schema {
+        let schema = config(x, "").open().unwrap().train.schema();
+        serde_json::from_str(&serde_json::to_string(&schema).unwrap()).unwrap()
+    };
+    let old: Schema = serde_json::from_str(r#"{"format": {"type": "numpy"}}"#).unwrap();
+    let [of_bytes, of_unit, of_large] = [&bytes, &unit, &large].map(|x| trained(x));
+    let beyond = "`large.npy`, input 0, needs images as bytes, as the training data had, or as numbers from 0 to 1, but has other";
+    let no_bytes = "`bytes.npy`, input 0, needs numbers of the range of the training data, but has bytes of images, which are read";
+    for (trained, x, needed) in [
+        (&of_bytes, &bytes, None),
+        (&of_bytes, &unit, None),
+        (&of_bytes, &large, Some(beyond)),
+        (&of_unit, &bytes, None),
+        (&of_unit, &large, None),
+        (&of_large, &bytes, Some(no_bytes)),
+        (&of_large, &unit, None),
+        (&old, &bytes, None),
+        (&old, &large, None),
+    ] {
+        let predicted = config(&unit, "").open_inputs(x, Some(trained));
+        let evaluated = config(x, "").open_like(trained);
+        let Some(needed) = needed else {
+            assert!(predicted.is_ok() && evaluated.is_ok(), "{trained:?} {x:?}");
+            continue;
+        };
+        for error in [message_in(&folder, predicted.map(|_| ())), message_in(&folder, evaluated.map(|_| ()))] {
+            assert!(error.starts_with(needed), "{error}");
+        }
+    }
+    let test = format!("x_test = '{}'\ny_test = '{}'", large.display(), labels.display());
+    let error = message_in(&folder, config(&bytes, &test).open());
+    assert!(error.starts_with(beyond), "{error}");
 }
 
 #[test]
