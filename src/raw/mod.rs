@@ -17,7 +17,7 @@ use crate::schema::{ArrayRange, Field, Format, Schema};
 use crate::{Result, Shape};
 
 /// The preparation of rows, for the file's metadata.
-pub(crate) const NOTE: &str = "none: the inputs are columns of the table or bytes of the pictures as they are";
+pub(crate) const NOTE: &str = "none: the inputs are columns of the table, without blanks around their fields, or bytes of the pictures as they are";
 /// Largest byte of a picture.
 const WHITE: f32 = 255.0;
 
