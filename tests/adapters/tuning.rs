@@ -149,7 +149,7 @@ fn two_adapters_are_tuned_while_they_share_batches() {
     let tuning = Tuning::In(folder.path().into());
     let adapters = vec![info.clone(), info.clone()];
     let untuned = run(adapters.clone(), &Tuning::Off, 12);
-    let tuned = run(adapters, &tuning, 30);
+    let tuned = run(adapters, &tuning, 60);
     assert!(tuned.n_tried() > 0, "{:?}", tuned.tried);
     assert_close("losses", &tuned.losses[..12], &untuned.losses, 2e-4);
     assert!(!table(folder.path()).is_empty());
@@ -177,13 +177,13 @@ fn a_broken_table_is_no_error() {
     let Some(info) = adapter() else { return };
     let folder = tempfile::tempdir().unwrap();
     let tuning = Tuning::In(folder.path().into());
-    run(vec![info.clone()], &tuning, 30);
+    run(vec![info.clone()], &tuning, 60);
     let whole = table(folder.path());
     assert!(!whole.is_empty());
     for file in std::fs::read_dir(folder.path()).unwrap() {
         std::fs::write(file.unwrap().path(), "{\"entries\": 7").unwrap();
     }
-    assert!(run(vec![info], &tuning, 30).n_tried() > 0);
+    assert!(run(vec![info], &tuning, 60).n_tried() > 0);
     assert!(!table(folder.path()).is_empty(), "it is written anew");
 }
 
