@@ -210,7 +210,6 @@ impl Dataset for Texts {
         vec![if self.unused == 0 { tokens } else { tokens + &unused }]
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
     fn digest(&self) -> Option<u64> {
         let mut digest = Digest::default();
         self.tokens.iter().for_each(|token| digest.add((*token).into()));
@@ -218,6 +217,7 @@ impl Dataset for Texts {
         Some(digest.value())
     }
 
+    #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
     fn fetch(&self, rows: &[usize], batch: &mut BatchMut<'_>) -> Result<()> {
         let length = self.windows.length;
         let write = |slice: &mut [f32], offset: usize| {
