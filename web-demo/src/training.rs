@@ -6,7 +6,7 @@ use std::sync::Arc;
 use manyhands::adapters::{Info, Kind};
 use manyhands::logs::LoneStep;
 use manyhands::{
-    BatchStatistics, Error, Fit, GradientCompression, Loss, Optimizer, Result, Session, SplitMode, Trainer,
+    BatchStatistics, Error, Fit, GradientCompression, Loss, Optimizer, Precision, Result, Session, SplitMode, Trainer,
 };
 use manyhands_bench::rig::{Data as Batches, Opening, RigAdapter, Turn};
 use manyhands_bench::scaling::ScalingJob;
@@ -343,6 +343,7 @@ impl PageRun {
             gradient_compression: GradientCompression::None,
             batch_statistics: BatchStatistics::default(),
             micro_batches: 1,
+            precision: Precision::Float32,
         };
         let names = adapters.iter().map(|(info, _)| info.name.clone()).collect();
         let members: Vec<RigAdapter> =
