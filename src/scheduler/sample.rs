@@ -30,6 +30,8 @@ const ROUNDINGS: f64 = 1e-3;
 const ROWS_ALONE: u32 = 4;
 /// Work, in operations a millisecond, that a slow CPU does by the kernels' definitions: until a sample has told how long one takes.
 const CPU_WORK_PER_MS: f64 = 1e6;
+/// Milliseconds of such a sample at least, until then: requests and copies take as long for a small model.
+const LEAST_ALONE_MS: f64 = 50.0;
 /// Memory of the host that such a sample may take: what a computer with 16 GiB has to spare.
 const BYTES_ALONE: u64 = 2 << 30;
 /// Values of a report, for each row or position: loss and score. A score jumps where two classes are alike.
@@ -204,7 +206,7 @@ impl Scheduler {
             if cfg!(target_arch = "wasm32") || plan.is_coupled(Pass::Train) || !fits() {
                 return f64::INFINITY;
             }
-            Work::of(plan, Pass::Train, rows).weight() / CPU_WORK_PER_MS
+            (Work::of(plan, Pass::Train, rows).weight() / CPU_WORK_PER_MS).max(LEAST_ALONE_MS)
         });
         self.samples.is_due(now_ms, predicted_ms)
     }
