@@ -16,7 +16,7 @@ use super::{Scheduler, diagnosis};
 use crate::error::Result;
 use crate::kernels::halves::{BLOCK, Halves};
 use crate::plan::{Combine, Command, Exchange, Pass, Plan, Role, Work};
-use manyhands_engine::adapters::{Combining, Kind};
+use manyhands_engine::adapters::{Combining, Kind, memory};
 
 /// Part of training that samples may take.
 const PART: f64 = 0.01;
@@ -202,8 +202,8 @@ impl Scheduler {
         self.samples.last_ms.get_or_insert(now_ms);
         let predicted_ms = *self.samples.alone_ms.get_or_insert_with(|| {
             let plan = rig.plan();
-            let fits = || Interpreter::growing(plan.clone(), rows).most_bytes() <= BYTES_ALONE;
-            if cfg!(target_arch = "wasm32") || plan.is_coupled(Pass::Train) || !fits() {
+            let fits = memory::bytes(plan, rows, Kind::Cpu) <= BYTES_ALONE;
+            if cfg!(target_arch = "wasm32") || plan.is_coupled(Pass::Train) || !fits {
                 return f64::INFINITY;
             }
             (Work::of(plan, Pass::Train, rows).weight() / CPU_WORK_PER_MS).max(LEAST_ALONE_MS)
