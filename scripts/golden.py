@@ -170,9 +170,9 @@ class Attending(layers.Layer):
 class DotProductAttention(layers.Layer):
     """The function of Keras, which heads of keys are repeated for."""
 
-    def __init__(self, use_causal_mask=False, documents=False):
+    def __init__(self, use_causal_mask=False, documents=False, sliding_window=None):
         super().__init__()
-        self.causal, self.documents = use_causal_mask, documents
+        self.causal, self.documents, self.window = use_causal_mask, documents, sliding_window
 
     def call(self, inputs):
         query, key, value, *masks = inputs
@@ -180,7 +180,11 @@ class DotProductAttention(layers.Layer):
         mask = masks[0][:, None, None, :] > 0.5 if masks else None
         if self.documents:
             mask = masks[0][:, None, None, :] == masks[0][:, None, :, None]
-        if masks:
+        if self.window:
+            distance = np.arange(query.shape[1])[:, None] - np.arange(key.shape[1])
+            near = (distance < self.window)[None, None]
+            mask = near if mask is None else mask & near
+        if mask is not None:
             mask = keras.ops.broadcast_to(mask, (len(query), 1, query.shape[1], key.shape[1]))
         return keras.ops.dot_product_attention(query, key, value, mask=mask, is_causal=self.causal, flash_attention=False)
 
@@ -761,8 +765,11 @@ def attention_file():
         ("_keys_masked", [(3, 4, 2, 3), (3, 3, 1, 3), (3, 3, 1, 3)], [keys], False),
         ("_long", [(1, 70, 2, 8), (1, 70, 1, 8), (1, 70, 1, 8)], [], True),
         ("_documents", [(1, 6, 2, 2), (1, 6, 1, 2), (1, 6, 1, 2)], [[[1, 1, 1, 2, 2, 0]]], True),
+        ("_window", [(1, 66, 2, 1), (1, 66, 1, 1), (1, 66, 1, 1)], [], True),
+        ("_window_documents", [(1, 7, 2, 2), (1, 7, 1, 2), (1, 7, 1, 2)], [[[1, 1, 1, 1, 2, 2, 2]]], True),
     ):
-        config = {"use_causal_mask": causal} | ({"documents": True} if name == "_documents" else {})
+        config = {"use_causal_mask": causal} | ({"documents": True} if "documents" in name else {})
+        config |= {"sliding_window": 3} if "window" in name else {}
         layer_case(file, f"dot_product_attention{name}", DotProductAttention(**config), [*shapes, *map(np.array, masks)], config)
     for shape, length in (((2, 5, 4), 5), ((3, 4, 7), 9), ((2, 1, 3), 1)):
         name = f"position_embedding_{shape[1]}_of_{length}"

@@ -6,7 +6,7 @@
 //     d_q[i]  = sum over j of ds k[j];  d_k[j] = sum over i of ds q[i]
 //
 // Where no key is seen from i, p is 0, or, if UNIFORM, 1 / keys for all keys; lse is EMPTY there. If DOCUMENTS, key_mask has the number of
-// each position's document, and a query sees the keys of its own alone.
+// each position's document, and a query sees the keys of its own alone. If WINDOW, it sees no key that is as far before it or farther.
 //
 // Source    Vaswani et al. 2017, arXiv:1706.03762; Dao 2023, arXiv:2307.08691, for the order of the sums. u is lib/random's
 //           number of (seed, step, node, row of the whole batch, (head queries + i) keys + j).
@@ -64,6 +64,8 @@ override QUERY_MASKED: u32 = 0u;
 override KEY_MASKED: u32 = 0u;
 // Has key_mask numbers of documents? There are as many queries as keys, then.
 override DOCUMENTS: u32 = 0u;
+// Keys that a query sees, its own position and those before it; 0 for all. CAUSAL, and not UNIFORM, then.
+override WINDOW: u32 = 0u;
 // Is a query that sees no key given the mean of all values? Else 0.
 override UNIFORM: u32 = 0u;
 override DROPS: u32 = 0u;
@@ -122,13 +124,16 @@ fn known_keys(row: u32, j: vec4<u32>) -> vec4<bool> {
     return are_there & counted_keys(row, j);
 }
 
-// Whether queries may see keys: those that are not behind them, and in their document, where that is asked for.
+// Whether queries may see keys: those that are not behind them, not too far before them, and in their document, where that is asked for.
 fn may_see(row: u32, i: vec4<u32>, j: vec4<u32>) -> vec4<bool> {
-    let are_before = (j <= i) | vec4<bool>(CAUSAL == 0u);
-    if DOCUMENTS == 0u {
-        return are_before;
+    var may = (j <= i) | vec4<bool>(CAUSAL == 0u);
+    if WINDOW != 0u {
+        may = may & (i < j + WINDOW);
     }
-    return are_before & (mask_at(row, i) == mask_at(row, j));
+    if DOCUMENTS != 0u {
+        may = may & (mask_at(row, i) == mask_at(row, j));
+    }
+    return may;
 }
 
 // Of four queries, those that are there and count.

@@ -103,6 +103,7 @@ CASES: list[Case] = [
         [SEQUENCE, (5, 4), (7,), (5,)],
     ),
     ("DotProductAttention", {"use_causal_mask": True}, [(5, 4, 3), (5, 2, 3), (5, 2, 3)]),
+    ("DotProductAttention", {"use_causal_mask": True, "sliding_window": 2}, [(5, 4, 3), (5, 2, 3), (5, 2, 3)]),
     ("DotProductAttention", {}, [(5, 2, 3), (4, 2, 3), (4, 2, 1), (4,)]),
     *[("GRU", settings, [SEQUENCE]) for settings in RECURRENT],
     ("GRU", {"units": 3, "recurrent_activation": "hard_sigmoid"}, [SEQUENCE, MASK]),

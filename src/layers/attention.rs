@@ -113,6 +113,7 @@ impl Attention {
             documents: None,
             dropout: self.dropout,
             is_causal: self.is_causal,
+            window: None,
         };
         Ok(BuiltAttention { heads, projections, output })
     }

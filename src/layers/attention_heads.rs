@@ -3,6 +3,7 @@
 use super::Problem;
 use super::dropout::check_rate;
 use super::mask::counts_onnx;
+use crate::kernels::rounding::float;
 use crate::kernels::{Kernel, attention as kernel, whole};
 use crate::onnx::{Attribute, Form, Value as Written};
 use crate::plan::{Grid, Length, Recorder, View, Word, length_word};
@@ -36,6 +37,8 @@ pub(super) struct AttentionHeads {
     pub dropout: f32,
     /// Whether a query sees only keys up to its own position.
     pub is_causal: bool,
+    /// Keys that a query sees, its own position and those before it: with `is_causal`, without masks.
+    pub window: Option<usize>,
 }
 
 impl AttentionHeads {
@@ -110,8 +113,9 @@ impl AttentionHeads {
             ("DROPS", is_training && self.dropout > 0.0),
         ];
         let dispatch = rec.dispatch(kernel, params, inputs, outputs, grid);
-        let known = set.into_iter().filter(|(name, is)| *is && kernel.constants.contains(name));
-        dispatch.constants.extend(known.map(|(name, _)| (name, 1.0)));
+        let set = set.into_iter().filter(|(_, is)| *is).map(|(name, _)| (name, 1.0));
+        let window = self.window.map(|window| ("WINDOW", f64::from(float(window))));
+        dispatch.constants.extend(set.chain(window).filter(|(name, _)| kernel.constants.contains(name)));
     }
 
     /// Records `y`, `[queries, heads, value_dim]`, of queries `[queries, heads, dim]`, keys and values `[keys, key_heads, ...]`.
@@ -159,12 +163,13 @@ impl AttentionHeads {
     fn seen_onnx(&self, form: &mut Form<'_>) -> Option<Written> {
         let mut all = Vec::new();
         if self.is_causal {
-            let [at, key] = [self.queries, self.keys].map(|count| {
-                #[allow(clippy::cast_precision_loss, reason = "positions are far below 2^24")]
-                (0..count).map(|at| at as f32).collect::<Vec<f32>>()
-            });
+            let [at, key] = [self.queries, self.keys].map(|count| (0..count).map(float).collect::<Vec<f32>>());
             let (at, key) = (form.floats(&[at.len(), 1], &at), form.floats(&[1, key.len()], &key));
             all.push(form.op("GreaterOrEqual", &[&at, &key], &[]));
+            if let Some(window) = self.window {
+                let (before, window) = (form.op("Sub", &[&at, &key], &[]), form.scalar(float(window)));
+                all.push(form.op("Less", &[&before, &window], &[]));
+            }
         }
         for (mask, axes) in [(self.key_mask, [1, 2]), (self.query_mask, [1, 3])] {
             let Some(mask) = mask else { continue };

@@ -24,7 +24,7 @@ use crate::shape::Shape;
 /// | output | `[batch, time, heads, value_dim]` |
 ///
 /// With `documents`, a row holds several texts, one behind the other, and a query sees the keys of its own text alone: there are as many
-/// queries as keys. A query that sees no key gets the mean of all values, or 0 if there is `dropout`. Masks of other layers are not found: the
+/// queries as keys. With `sliding_window`, it sees so many keys, its own position and those before it. A query that sees no key gets the mean of all values, or 0 if there is `dropout`. Masks of other layers are not found: the
 /// mask is an input. Memory grows with the lengths, not with their product.
 ///
 /// **Across adapters** nothing changes: each row stands alone, and dropped probabilities follow from (seed, training step, node,
@@ -47,12 +47,23 @@ pub struct DotProductAttention {
     /// Whether the mask has the number of each position's document, and a query sees only keys of the number of its own: `segment_ids` in
     /// JAX.
     pub documents: bool,
+    /// Number of keys that a query sees, its own position and those before it; all if not given. With `use_causal_mask`, without a mask of
+    /// keys: `sliding_window` of transformers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sliding_window: Option<usize>,
     /// Part of the probabilities that is dropped in training, in `[0, 1)`.
     pub dropout: f32,
 }
 
 impl DotProductAttention {
     builders!(causal, documents, dropout);
+
+    /// A query sees so many keys, its own position and those before it.
+    #[must_use]
+    pub fn sliding_window(mut self, keys: usize) -> Self {
+        self.sliding_window = Some(keys);
+        self
+    }
 
     fn heads(&self, inputs: &[Shape]) -> Result<AttentionHeads, Problem> {
         let axes: Vec<&[usize]> = inputs.iter().map(Shape::axes).collect();
@@ -82,6 +93,8 @@ impl DotProductAttention {
                     documents,
                     dropout: self.dropout,
                     is_causal: self.use_causal_mask,
+                    // A wider one hides nothing.
+                    window: self.sliding_window.filter(|window| *window < keys),
                 };
                 let are_known = heads.heads > 0 && heads.heads.is_multiple_of(key_heads);
                 let are_masked = masks.len() == usize::from(mask.is_some());
@@ -120,6 +133,12 @@ impl Layer for DotProductAttention {
     fn build(&self, inputs: &[Shape]) -> Result<Built, Problem> {
         let heads = self.heads(inputs)?;
         heads.check()?;
+        let is_able = self.use_causal_mask && heads.key_mask.is_none();
+        if self.sliding_window.is_some_and(|window| window == 0 || !is_able) {
+            let problem =
+                "needs a `sliding_window` of 1 key at least, with `use_causal_mask` and without a mask of keys";
+            return Err(Problem::new(problem, "set `use_causal_mask = true`, or leave `sliding_window` out"));
+        }
         Ok(Built::plain(Shape::new([heads.queries, heads.heads, heads.value_dim])))
     }
 

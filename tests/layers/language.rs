@@ -25,6 +25,8 @@ const NO_DOCUMENTS_OF_KEYS: &str = "needs a query [batch, time, heads, dim], a k
                                     key_heads, value_dim], and numbers of documents [batch, time], but got [batch, 5, 2, 2] and [batch, 4, \
                                     2, 2] and [batch, 4, 2, 2] and [batch, 4]\n  help: leave `documents` out where each row is one text; \
                                     its input comes from `in0`, `in1`, `in2`, `in3`";
+const NO_WINDOW: &str = "needs a `sliding_window` of 1 key at least, with `use_causal_mask` and without a mask of keys\n  help: set \
+                         `use_causal_mask = true`, or leave `sliding_window` out; its input comes from `in0`, `in1`, `in2`";
 
 pub static ROWS: &[Row] = &[
     Row {
@@ -54,6 +56,22 @@ pub static ROWS: &[Row] = &[
             "DotProductAttention",
             "use_causal_mask = true\ndocuments = true",
             &[&[3, 2, 1], &[3, 1, 1], &[3, 1, 2], &[3]],
+        )
+    },
+    Row {
+        output: &[4, 2, 2],
+        refuses: &[
+            Refusal { settings: "sliding_window = 2", inputs: &[&[5, 2, 2], &[5, 2, 2], &[5, 2, 2]], says: NO_WINDOW },
+            Refusal {
+                settings: "sliding_window = 0\nuse_causal_mask = true",
+                inputs: &[&[5, 2, 2], &[5, 2, 2], &[5, 2, 2]],
+                says: NO_WINDOW,
+            },
+        ],
+        ..row(
+            "DotProductAttention",
+            "use_causal_mask = true\nsliding_window = 2",
+            &[&[4, 2, 1], &[4, 1, 1], &[4, 1, 2]],
         )
     },
     Row {

@@ -262,6 +262,14 @@ fn with_dy(before: Block, weights: Block, place: Place, first: u32, end: u32, la
     return sums;
 }
 
+// A place before which no own query sees a key.
+fn start_of_keys(place: Place) -> u32 {
+    if WINDOW == 0u {
+        return 0u;
+    }
+    return (place.first - min(place.first, WINDOW)) / OWN * OWN;
+}
+
 // The end of the keys that some own query sees.
 fn end_of_keys(place: Place) -> u32 {
     return select(params.keys, min(params.keys, place.first + OWN), CAUSAL != 0u);
@@ -290,7 +298,7 @@ fn forward_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     var sums = empty();
     var peak = low;
     var total = zero;
-    for (var first = 0u; first < end; first += OWN) {
+    for (var first = start_of_keys(place); first < end; first += OWN) {
         let met = keys_at(place, first + lane / ACROSS + FOUR);
         var p = scaled(q_by_k(own, met, lane, end - first), vec4<f32>(params.scale));
         let j = first + lane % ACROSS + FOUR;
@@ -372,7 +380,7 @@ fn queries_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let end = end_of_keys(place);
     let its = statistics_of(own, i);
     var sums = empty();
-    for (var first = 0u; first < end; first += OWN) {
+    for (var first = start_of_keys(place); first < end; first += OWN) {
         let met = keys_at(place, first + lane / ACROSS + FOUR);
         let dp = dy_by_v(own, met, lane, end - first);
         let scores = q_by_k(own, met, lane, end - first);
@@ -456,12 +464,16 @@ fn keys_part(workgroup: vec3<u32>, workgroups: vec3<u32>, lane: u32) {
     let draws = draws_of(place.row);
     // No query before its first key sees any of them.
     let start = select(0u, min(place.first, params.queries), CAUSAL != 0u);
+    var end = params.queries;
+    if WINDOW != 0u {
+        end = min(end, place.first + OWN + WINDOW);
+    }
     let n_heads = params.heads / params.key_heads;
     var d_keys = empty();
     var d_values = empty();
     for (var h = 0u; h < n_heads; h += 1u) {
         place.head = place.key_head * n_heads + h;
-        for (var first = start; first < params.queries; first += OWN) {
+        for (var first = start; first < end; first += OWN) {
             let met = queries_at(place, first + lane / ACROSS + FOUR);
             let scores = k_by_q(own, met, lane, params.queries - first);
             let dp = v_by_dy(own, met, lane, params.queries - first);

@@ -8,7 +8,7 @@ mod fast;
 mod twins;
 
 use super::family::family;
-use super::rounding::index;
+use super::rounding::{ceiling, index, single};
 use super::{Call, Kernel, whole};
 use crate::size::{Grid, Word};
 
@@ -63,14 +63,15 @@ const COLUMNS: u32 = 64;
 ///
 /// Constants, 0 unless set: `CAUSAL`: no query sees a later key; `QUERY_MASKED`, `KEY_MASKED`: masks are read, else any
 /// buffers may be bound; `DOCUMENTS`: `key_mask` has the number of each position's document, and a query sees the keys of its own
-/// alone: `keys` is `queries`, and `KEY_MASKED` is not set; `UNIFORM`: a query that sees no key gives the mean of all values instead of 0; `DROPS`:
+/// alone: `keys` is `queries`, and `KEY_MASKED` is not set; `WINDOW`: a number of keys, the query's own and those before it, of which alone it
+/// sees some: with `CAUSAL`, without `UNIFORM`; `UNIFORM`: a query that sees no key gives the mean of all values instead of 0; `DROPS`:
 /// probabilities are dropped. Grid: [`Record::forward_grid`].
 pub static FORWARD: Kernel = kernel(
     "forward",
     [
         &["q", "k", "v", "key_mask", "query_mask"],
         &["y", "lse"],
-        &["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"],
+        &["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "DOCUMENTS", "WINDOW", "UNIFORM", "DROPS"],
     ],
     (twins::forward, fast::forward),
     TOLERANCE,
@@ -91,10 +92,14 @@ pub static BACKWARD_SUMS: Kernel = kernel(
 
 /// `q`, `k`, `v`, `key_mask`, `dy`, `statistics [rows, queries, heads, 2]` of [`BACKWARD_SUMS`] → `d_q`.
 ///
-/// Constants: `CAUSAL`, `KEY_MASKED`, `DOCUMENTS`, `DROPS`, as forward has them. Grid: [`Record::backward_queries_grid`].
+/// Constants: `CAUSAL`, `KEY_MASKED`, `DOCUMENTS`, `WINDOW`, `DROPS`, as forward has them. Grid: [`Record::backward_queries_grid`].
 pub static BACKWARD_QUERIES: Kernel = kernel(
     "backward_queries",
-    [&["q", "k", "v", "key_mask", "dy", "statistics"], &["d_q"], &["CAUSAL", "KEY_MASKED", "DOCUMENTS", "DROPS"]],
+    [
+        &["q", "k", "v", "key_mask", "dy", "statistics"],
+        &["d_q"],
+        &["CAUSAL", "KEY_MASKED", "DOCUMENTS", "WINDOW", "DROPS"],
+    ],
     (twins::backward_queries, fast::backward_queries),
     TOLERANCE,
     cases::backward_queries,
@@ -102,13 +107,13 @@ pub static BACKWARD_QUERIES: Kernel = kernel(
 
 /// `q`, `k`, `v`, `key_mask`, `dy`, `statistics` → `d_k`, `d_v`.
 ///
-/// Constants: `CAUSAL`, `KEY_MASKED`, `DOCUMENTS`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`Record::backward_keys_grid`].
+/// Constants: `CAUSAL`, `KEY_MASKED`, `DOCUMENTS`, `WINDOW`, `UNIFORM`, `DROPS`, as forward has them. Grid: [`Record::backward_keys_grid`].
 pub static BACKWARD_KEYS: Kernel = kernel(
     "backward_keys",
     [
         &["q", "k", "v", "key_mask", "dy", "statistics"],
         &["d_k", "d_v"],
-        &["CAUSAL", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"],
+        &["CAUSAL", "KEY_MASKED", "DOCUMENTS", "WINDOW", "UNIFORM", "DROPS"],
     ],
     (twins::backward_keys, fast::backward_keys),
     TOLERANCE,
@@ -200,6 +205,8 @@ struct AttentionSizes {
     has_query_mask: bool,
     has_key_mask: bool,
     has_documents: bool,
+    /// Keys that a query sees, its own position and those before it.
+    window: Option<usize>,
     is_uniform: bool,
     drops: bool,
 }
@@ -220,6 +227,9 @@ impl AttentionSizes {
             has_query_mask: is("QUERY_MASKED"),
             has_key_mask: is("KEY_MASKED"),
             has_documents: is("DOCUMENTS"),
+            window: Some(call.constant("WINDOW", 0.0))
+                .filter(|window| *window > 0.0)
+                .map(|window| index(ceiling(single(window)))),
             is_uniform: is("UNIFORM"),
             drops: is("DROPS"),
             params,

@@ -22,7 +22,7 @@ pub(crate) fn double(count: usize) -> f64 {
 }
 
 /// A count as f32, as WGSL's `f32(count)` gives it: exact up to 2^24, rounded above.
-pub(crate) fn float(count: usize) -> f32 {
+pub fn float(count: usize) -> f32 {
     count as f32
 }
 

@@ -27,7 +27,7 @@ const SIZES: [[u32; 7]; 12] = [
 const FOLDED: [u32; 7] = [1_100, 1, 1, 1, 1, 1, 1];
 
 /// Constants of cases; a kernel gets those that it has.
-const SETTINGS: [&[&str]; 9] = [
+const SETTINGS: [&[&str]; 11] = [
     &[],
     &["CAUSAL"],
     &["KEY_MASKED"],
@@ -37,10 +37,17 @@ const SETTINGS: [&[&str]; 9] = [
     &["DROPS", "CAUSAL"],
     &["DOCUMENTS", "CAUSAL"],
     &["DOCUMENTS", "DROPS"],
+    &["WINDOW", "CAUSAL"],
+    &["WINDOW", "CAUSAL", "DOCUMENTS"],
 ];
 
-/// As many queries as keys, for documents.
+/// Keys of a window: within a part of 64 and some behind it.
+const WINDOW: f64 = 70.0;
+
+/// As many queries as keys, for documents and windows.
 const OF_DOCUMENTS: [[u32; 7]; 2] = [[2, 4, 2, 130, 130, 12, 20], [3, 1, 1, 64, 64, 8, 8]];
+/// Several parts of 64 before and behind a window.
+const OF_WINDOWS: [u32; 7] = [1, 2, 1, 330, 330, 8, 8];
 
 /// Every case of a kernel that has these constants.
 fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Params, &[&str]) -> Case) -> Vec<Case> {
@@ -53,8 +60,10 @@ fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Param
         let label =
             format!("{rows} x {heads} by {key_heads} x {queries} to {keys}, {dim} and {value_dim} {settings:?}");
         let set = settings.iter().filter(|name| known.contains(name));
-        let case =
-            set.fold(Case::new(label, params.words(), grid(&params.record())), |case, name| case.constant(name, 1.0));
+        let value = |name: &str| if name == "WINDOW" { WINDOW } else { 1.0 };
+        let case = set.fold(Case::new(label, params.words(), grid(&params.record())), |case, name| {
+            case.constant(name, value(name))
+        });
         buffers(case, &params, settings)
     };
     let all = SIZES.iter().flat_map(|size| [0, 4].map(|settings| (*size, SETTINGS[settings])));
@@ -62,7 +71,14 @@ fn each(known: &[&str], grid: fn(&Record) -> Grid, buffers: impl Fn(Case, &Param
         [1, 2, 7, 9, 10].into_iter().flat_map(|size| [1, 2, 3, 5, 6].map(|settings| (SIZES[size], SETTINGS[settings])));
     let folded = [(FOLDED, SETTINGS[0])];
     let documents = OF_DOCUMENTS.into_iter().flat_map(|size| [7, 8].map(|settings| (size, SETTINGS[settings])));
-    all.chain(others).chain(folded).chain(documents).map(|(size, settings)| some(size, settings)).collect()
+    let windows =
+        [OF_DOCUMENTS[0], OF_WINDOWS].into_iter().flat_map(|size| [9, 10].map(|settings| (size, SETTINGS[settings])));
+    all.chain(others)
+        .chain(folded)
+        .chain(documents)
+        .chain(windows)
+        .map(|(size, settings)| some(size, settings))
+        .collect()
 }
 
 /// Lengths of queries, keys and values.
@@ -97,7 +113,7 @@ fn inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
 }
 
 pub(super) fn forward() -> Vec<Case> {
-    let known = ["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"];
+    let known = ["CAUSAL", "QUERY_MASKED", "KEY_MASKED", "DOCUMENTS", "WINDOW", "UNIFORM", "DROPS"];
     let mut cases = each(&known, Record::forward_grid, |case, p, settings| {
         let case = inputs(case, p, settings).input(mask(p.rows, p.queries));
         case.output(results_len(p)).output(index(p.rows * p.queries * p.heads))
@@ -141,13 +157,16 @@ fn backward_inputs(case: Case, p: &Params, settings: &[&str]) -> Case {
 }
 
 pub(super) fn backward_queries() -> Vec<Case> {
-    each(&["CAUSAL", "KEY_MASKED", "DOCUMENTS", "DROPS"], Record::backward_queries_grid, |case, p, settings| {
-        backward_inputs(case, p, settings).output(lengths(p)[0])
-    })
+    each(
+        &["CAUSAL", "KEY_MASKED", "DOCUMENTS", "WINDOW", "DROPS"],
+        Record::backward_queries_grid,
+        |case, p, settings| backward_inputs(case, p, settings).output(lengths(p)[0]),
+    )
 }
 
 pub(super) fn backward_keys() -> Vec<Case> {
-    each(&["CAUSAL", "KEY_MASKED", "DOCUMENTS", "UNIFORM", "DROPS"], Record::backward_keys_grid, |case, p, settings| {
+    let known = ["CAUSAL", "KEY_MASKED", "DOCUMENTS", "WINDOW", "UNIFORM", "DROPS"];
+    each(&known, Record::backward_keys_grid, |case, p, settings| {
         let [_, k, v] = lengths(p);
         backward_inputs(case, p, settings).output(k).output(v)
     })

@@ -93,13 +93,17 @@ impl<'a> FastArguments<'a> {
                 let seen = (i + 1).saturating_sub(keys.first).min(keys.len);
                 scores[seen..].fill(LOW);
             }
+            if let Some(window) = self.s.window {
+                let hidden = (i + 1).saturating_sub(window + keys.first).min(keys.len);
+                scores[..hidden].fill(LOW);
+            }
         }
     }
 
     /// Keys that some query of a range may see, and those ranges of them that it meets.
     fn met_keys(&self, queries: PositionRange) -> impl Iterator<Item = PositionRange> + use<> {
         let end = if self.s.is_causal { self.s.keys.min(queries.first + queries.len) } else { self.s.keys };
-        ranges(queries.row, 0, end)
+        ranges(queries.row, self.s.window.map_or(0, |window| queries.first.saturating_sub(window)), end)
     }
 
     /// Multiplies probabilities of a query from a key on by their factors.
@@ -310,7 +314,9 @@ pub(super) fn backward_keys(call: &Call<'_>, outputs: &mut [&mut [f32]]) {
                 let mut d_k = matrix_mut(&mut d_k[key_head * s.dim..], keys.len, s.dim, wide);
                 let mut d_v = matrix_mut(&mut d_v[key_head * s.value_dim..], keys.len, s.value_dim, value_wide);
                 // No query before its first key sees any of them.
-                for queries in ranges(keys.row, if s.is_causal { keys.first } else { 0 }, s.queries) {
+                let first = if s.is_causal { keys.first } else { 0 };
+                let end = s.window.map_or(s.queries, |window| s.queries.min(keys.first + keys.len + window));
+                for queries in ranges(keys.row, first, end) {
                     let len = queries.len * keys.len;
                     given.pairs(queries, keys, head, [&mut shares[..len], &mut slopes[..len]]);
                     let [shares, slopes] =

@@ -49,7 +49,8 @@ impl<'a> TwinArguments<'a> {
         let is_known = !self.s.has_key_mask || counts(self.inputs[3][row * self.s.keys + j]);
         let document = |at: usize| self.inputs[3][row * self.s.keys + at];
         let is_of_it = !self.s.has_documents || document(i) == document(j);
-        is_known && is_of_it && !(self.s.is_causal && j > i)
+        let is_near = self.s.window.is_none_or(|window| i < j + window);
+        is_known && is_of_it && is_near && !(self.s.is_causal && j > i)
     }
 
     fn score(&self, row: usize, head: usize, i: usize, j: usize) -> f64 {
