@@ -9,7 +9,8 @@ Writes `text/tests/golden/`: packed blocks with their values, and small random m
 them as GGUF file, too. `golden.json` in each folder has what transformers makes of the model's files, `outputs.json` what it computes and how PEFT trains it
 (`outputs` as argument writes this file alone), `generation.json` (`generation`) what it draws tokens from and what PEFT's adapters change,
 `packed.gguf` and `packed.json` (`packed`) a model in blocks of 8 and 4 bits and what transformers makes of it, `merged.json` (`merged`) what
-models with an adapter merged compute in each type, `real.json` that of two real models (`real` computes their outputs anew).
+models with an adapter merged compute in each type, `real.json` that of two real models (`real` computes their outputs anew). `gemma3` makes that
+model and adds its outputs.
 """
 
 import json
@@ -116,6 +117,56 @@ Today: {{ date_string }}. {{ state.system.upper() if state.system.startswith('!'
 {% endif %}
 """
 
+# That of Gemma 3.
+GEMMA_TEMPLATE = """{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- if messages[0]['content'] is string -%}
+        {%- set first_user_prefix = messages[0]['content'] + '
+
+' -%}
+    {%- else -%}
+        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '
+
+' -%}
+    {%- endif -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set first_user_prefix = "" -%}
+    {%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception("Conversation roles must alternate user/assistant/user/assistant/...") }}
+    {%- endif -%}
+    {%- if (message['role'] == 'assistant') -%}
+        {%- set role = "model" -%}
+    {%- else -%}
+        {%- set role = message['role'] -%}
+    {%- endif -%}
+    {{ '<start_of_turn>' + role + '
+' + (first_user_prefix if loop.first else "") }}
+    {%- if message['content'] is string -%}
+        {{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}
+        {%- for item in message['content'] -%}
+            {%- if item['type'] == 'image' -%}
+                {{ '<start_of_image>' }}
+            {%- elif item['type'] == 'text' -%}
+                {{ item['text'] | trim }}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- else -%}
+        {{ raise_exception("Invalid content type") }}
+    {%- endif -%}
+    {{ '<end_of_turn>
+' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{'<start_of_turn>model
+'}}
+{%- endif -%}
+"""
+
 TRICKY = [
     "Hello world", "  two  spaces ", "tabs\tand\n\nnewlines\r\n \n", "3.14159 and 1234567 and 2²", "don't we'll I'D", "äöü ñ é e\u0301 Å",
     "日本語のテキスト", "🙂👩‍👩‍👧 emoji", "<|im_start|>user\nhi<|im_end|>", "a<|endoftext|>b <|im_end|> c", "x" * 40, "", " ", "\u200b\ufeff",
@@ -191,6 +242,27 @@ def byte_level(split: str) -> Tokenizer:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="<|endoftext|> $A", pair="<|endoftext|> $A <|endoftext|> $B", special_tokens=[("<|endoftext|>", 0)]
         )
+    return tokenizer
+
+
+def sentence_pieces() -> Tokenizer:
+    """A small tokenizer as that of Gemma: spaces are letters, unknown letters are bytes."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", *[f"<0x{byte:02X}>" for byte in range(256)]]
+    trainer = trainers.BpeTrainer(vocab_size=319, special_tokens=special[:6], initial_alphabet=list("▁aeinrst"), limit_alphabet=30, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    # Bytes are words of the vocabulary, not special tokens.
+    state = json.loads(tokenizer.to_str())
+    words = [word for word, _ in sorted(state["model"]["vocab"].items(), key=lambda item: item[1])]
+    words = [*special, *words[6:]][:320]
+    state["model"]["vocab"] = {word: number for number, word in enumerate(words)}
+    merges = [pair if isinstance(pair, list) else pair.split(" ") for pair in state["model"]["merges"]]
+    state["model"]["merges"] = [pair for pair in merges if "".join(pair) in state["model"]["vocab"]]
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", 2)])
     return tokenizer
 
 
@@ -294,6 +366,16 @@ def llama_tensors(model) -> dict:
     return tensors
 
 
+def gemma3_tensors(model) -> dict:
+    """Those of Llama, but scales of normalizations are stored less 1, and blocks have more of them."""
+    tensors = llama_tensors(model)
+    for number, layer in enumerate(model.model.layers):
+        tensors[f"blocks.{number}.attention_post_norm.scale"] = layer.post_attention_layernorm.weight
+        tensors[f"blocks.{number}.feed_forward_norm.scale"] = layer.pre_feedforward_layernorm.weight
+        tensors[f"blocks.{number}.feed_forward_post_norm.scale"] = layer.post_feedforward_layernorm.weight
+    return {name: 1 + tensor.float() if name.endswith("norm.scale") else tensor for name, tensor in tensors.items()}
+
+
 def gpt2_tensors(model) -> dict:
     body = model.transformer
     tensors = {"embedding.embeddings": body.wte.weight, "positions.embeddings": body.wpe.weight}
@@ -334,17 +416,19 @@ def folder(name: str, model, tensors: dict, tokenizer: Tokenizer, template: str 
     """A model's folder, and what transformers makes of it."""
     path = GOLDEN / name
     rotary = getattr(getattr(model, "model", None), "rotary_emb", None)
-    frequencies = None if rotary is None else rotary.inv_freq.clone()
+    frequencies = {} if rotary is None else {key: value.clone() for key, value in rotary.named_buffers()}
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.3)
     model = model.to(dtype)
-    if rotary is not None:
-        rotary.inv_freq = frequencies
+    for key, value in frequencies.items():
+        setattr(rotary, key, value)
     model.save_pretrained(path, **saving)
     is_bert = template is None
     names = dict(unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]") if is_bert else dict(
         bos_token="<|endoftext|>", eos_token="<|im_end|>", pad_token="<|endoftext|>")  # fmt: skip
+    if name == "gemma3":
+        names = dict(bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
     if template is not None:
         fast.chat_template = template
@@ -353,7 +437,9 @@ def folder(name: str, model, tensors: dict, tokenizer: Tokenizer, template: str 
     golden["tokens"] = [{"text": text, "ids": fast(text).input_ids, "plain": fast(text, add_special_tokens=False).input_ids} for text in TRICKY]
     for case in golden["tokens"]:
         case["decoded"] = fast.decode(case["plain"])
-    if rotary is not None:
+    if name == "gemma3":
+        golden["inverse_frequencies"] = rotary.full_attention_inv_freq.tolist()
+    elif rotary is not None:
         golden["inverse_frequencies"] = rotary.inv_freq.tolist()
     if template is not None:
         golden["chats"] = rendered(fast)
@@ -562,6 +648,7 @@ def main() -> None:
     merged()
     real(MODELS)
     real_outputs(MODELS)
+    gemma3()
 
 
 #: Rows of which models are asked: of one length, below every window.
@@ -574,12 +661,7 @@ def outputs() -> None:
     rng = np.random.default_rng(11)
     golden = {}
     for name in CAUSAL:
-        model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, dtype=torch.float64, attn_implementation="eager")
-        ids = rng.integers(0, model.config.vocab_size, (2, LENGTH))
-        with torch.no_grad():
-            logits = model(torch.tensor(ids)).logits
-        golden[name] = {"ids": ids.tolist(), "logits": [summary(row) for row in logits], "greedy": greedy(model, ids[0, :6].tolist(), 10)}
-        golden[name]["training"] = trained(name, model, rng)
+        golden[name] = outputs_of(name, rng)
     bert = transformers.AutoModel.from_pretrained(GOLDEN / "bert", dtype=torch.float64, attn_implementation="eager")
     ids, types = rng.integers(0, bert.config.vocab_size, (2, LENGTH)), rng.integers(0, 2, (2, LENGTH))
     mask = np.ones((2, LENGTH), dtype=int)
@@ -588,6 +670,33 @@ def outputs() -> None:
         vectors = bert(torch.tensor(ids), attention_mask=torch.tensor(mask), token_type_ids=torch.tensor(types)).last_hidden_state
     means = (vectors * torch.tensor(mask)[..., None]).sum(1) / torch.tensor(mask).sum(1)[:, None]
     golden["bert"] = {"ids": ids.tolist(), "types": types.tolist(), "mask": mask.tolist(), "vectors": vectors[0].tolist(), "means": means.tolist()}
+    (GOLDEN / "outputs.json").write_text(json.dumps(golden) + "\n")
+
+
+def outputs_of(name: str, rng) -> dict:
+    """What a folder's model gives for random tokens, and how it is trained."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name, dtype=torch.float64, attn_implementation="eager")
+    ids = rng.integers(0, model.config.vocab_size, (2, LENGTH))
+    with torch.no_grad():
+        logits = model(torch.tensor(ids)).logits
+    golden = {"ids": ids.tolist(), "logits": [summary(row) for row in logits], "greedy": greedy(model, ids[0, :6].tolist(), 10)}
+    return golden | {"training": trained(name, model, rng)}
+
+
+def gemma3() -> None:
+    """A model with windows of 6 tokens in two of three blocks, and two bases of rotary positions."""
+    torch.manual_seed(29)
+    rope = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    config = transformers.Gemma3TextConfig(
+        **LLAMA | {"num_hidden_layers": 3}, head_dim=16, query_pre_attn_scalar=16, sliding_window=6, rope_parameters=rope,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], bos_token_id=2, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    folder("gemma3", transformers.Gemma3ForCausalLM(config), gemma3_tensors, sentence_pieces(), GEMMA_TEMPLATE, torch.bfloat16)
+    golden = json.loads((GOLDEN / "outputs.json").read_text())
+    golden["gemma3"] = outputs_of("gemma3", np.random.default_rng(29))
     (GOLDEN / "outputs.json").write_text(json.dumps(golden) + "\n")
 
 
@@ -772,5 +881,5 @@ def read_again(llama) -> None:
 
 
 if __name__ == "__main__":
-    parts = {"outputs": outputs, "generation": generation, "merged": merged, "packed": packed, "real": lambda: real_outputs(MODELS)}
+    parts = {"gemma3": gemma3, "outputs": outputs, "generation": generation, "merged": merged, "packed": packed, "real": lambda: real_outputs(MODELS)}
     parts.get("".join(sys.argv[1:]), main)()

@@ -32,8 +32,8 @@ const SHOWN: usize = 600;
 
 #[derive(Args)]
 pub struct FinetuneArgs {
-    /// Language model: a Hugging Face folder or a GGUF file of Llama, SmolLM2, Mistral, Qwen 2 and 3, or GPT-2; or a folder of BERT or MiniLM,
-    /// which learns to tell the classes of texts.
+    /// Language model: a Hugging Face folder or a GGUF file of Llama, SmolLM2, Mistral, Qwen 2 and 3, or GPT-2, or a folder of Gemma 3; or a
+    /// folder of BERT or MiniLM, which learns to tell the classes of texts.
     #[arg(required_unless_present = "resume")]
     model: Option<PathBuf>,
     /// Texts: JSON lines with `messages`, `prompt` and `completion`, or `text`; or a `.txt` file, or a folder of them. For BERT and MiniLM: a
@@ -150,7 +150,7 @@ fn begin(
     let examples = Examples::read(&reader, texts, &RowRules { most, are_joined, held_out, seed })?;
     if !terminal.is_quiet() {
         tell(&examples, &tokenizer, terminal)?;
-        tell_left_out(&examples, network::longest_row(files.architecture()), terminal);
+        tell_left_out(&examples, files.architecture().positions, terminal);
     }
     let settings = |written: &Path| {
         examples.write(written)?;

@@ -61,6 +61,13 @@ const LLAMA_BLOCK: &[Row] = &[
     ("feed_forward.down.bias", "mlp.down_proj.bias", "ffn_down.bias", &[Width], FeedForwardBias),
 ];
 
+/// Normalizations of a block of Gemma 3; all else is as in Llama's.
+const GEMMA3_NORMS: &[Row] = &[
+    ("attention_post_norm.scale", "post_attention_layernorm.weight", "post_attention_norm.weight", &[Width], Always),
+    ("feed_forward_norm.scale", "pre_feedforward_layernorm.weight", "ffn_norm.weight", &[Width], Always),
+    ("feed_forward_post_norm.scale", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", &[Width], Always),
+];
+
 const GPT2: &[Row] = &[
     ("embedding.embeddings", "transformer.wte.weight", "token_embd.weight", &[Vocabulary, Width], Always),
     ("positions.embeddings", "transformer.wpe.weight", "position_embd.weight", &[Positions, Width], Always),
@@ -144,6 +151,8 @@ pub(crate) struct Planned {
     pub(crate) is_swapped: bool,
     /// Heads whose rows GGUF files interleave.
     pub(crate) interleaved_heads: Option<usize>,
+    /// Whether folders have it less 1, as those of Gemma have the scales of normalizations.
+    pub(crate) is_less_one: bool,
 }
 
 /// All tensors of a network, those of the blocks last.
@@ -153,6 +162,9 @@ pub(crate) fn planned(architecture: &Architecture) -> Vec<Planned> {
         Family::Bert => (BERT, BERT_BLOCK, "encoder.layer"),
         _ => (LLAMA, LLAMA_BLOCK, "model.layers"),
     };
+    let own: &[Row] = if architecture.family == Family::Gemma3 { GEMMA3_NORMS } else { &[] };
+    let is_own = |name: &str| own.iter().any(|row| row.0 == name);
+    let block: Vec<&Row> = block.iter().filter(|row| !is_own(row.0)).chain(own).collect();
     let mut all: Vec<Planned> = whole.iter().filter_map(|row| planned_row(architecture, row, ["", "", ""])).collect();
     for number in 0..architecture.blocks {
         let prefixes = [format!("blocks.{number}."), format!("{block_name}.{number}."), format!("blk.{number}.")];
@@ -187,6 +199,7 @@ fn planned_row(architecture: &Architecture, row: &Row, prefixes: [&str; 3]) -> O
         third: part.filter(|_| is_gpt2),
         is_swapped: is_gpt2 && name.ends_with(".kernel") && *name != "output.kernel",
         interleaved_heads: part.and_then(|part| heads.get(part)).copied().filter(|_| interleaved),
+        is_less_one: architecture.family == Family::Gemma3 && name.ends_with("norm.scale"),
     })
 }
 
@@ -252,7 +265,13 @@ impl Planned {
 
     /// The tensor from that of a folder.
     pub(crate) fn of_folder(&self, tensor: Tensor) -> Tensor {
+        let tensor = if self.is_less_one { tensor.plus(1.0) } else { tensor };
         self.split(if self.is_swapped { tensor.transposed() } else { tensor })
+    }
+
+    /// The tensor with its numbers as a folder has them. Its axes stay.
+    pub(crate) fn to_folder(&self, tensor: Tensor) -> Tensor {
+        if self.is_less_one { tensor.plus(-1.0) } else { tensor }
     }
 
     /// The tensor from that of a GGUF file.

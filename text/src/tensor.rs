@@ -92,6 +92,12 @@ impl Tensor {
         tensor
     }
 
+    /// The elements and a number, as 32-bit floats.
+    pub(crate) fn plus(self, number: f32) -> Self {
+        let values: Vec<f32> = self.values().into_iter().map(|value| value + number).collect();
+        Self::from_values(self.name, self.shape, &values)
+    }
+
     /// A matrix with its axes swapped.
     pub(crate) fn transposed(self) -> Self {
         let [rows, columns] = self.shape[..] else { return self };

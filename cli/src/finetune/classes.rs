@@ -43,7 +43,7 @@ pub(super) fn settings(
             quoted_path(&model.join("tokenizer.json"))?,
         ))
     };
-    let most = network::longest_row(files.architecture());
+    let most = files.architecture().positions;
     let asked = network::row_length(files.architecture(), "`--length`", args.length, most)?;
     let rows = data_of(&data(most)?)?.open()?.train;
     let classes = rows.schema().classes(0).to_vec();

@@ -32,10 +32,11 @@ impl Architecture {
             "mistral" => config.llama(Family::Mistral),
             "qwen2" => config.llama(Family::Qwen2),
             "qwen3" => config.llama(Family::Qwen3),
+            "gemma3_text" => config.gemma3(),
             "gpt2" => config.gpt2(),
             "bert" => config.bert(),
             other => {
-                let known = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "bert"];
+                let known = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "gpt2", "bert"];
                 let problem = format!("needs a `model_type` of {}, but has `{}`", known.join(", "), shown(other));
                 Err(config.refuse(problem, names::help(other, "model type", &known)))
             }
@@ -159,7 +160,9 @@ impl<'a> Config<'a> {
             }),
             inner: self.size("intermediate_size")?,
             token_types: 0,
+            scaled_embedding: false,
             position: self.rotary()?,
+            window_base: None,
             norm: Norm::Rms,
             norm_place: NormPlace::Before,
             epsilon: self.number("rms_norm_eps", 1e-6)?,
@@ -178,6 +181,60 @@ impl<'a> Config<'a> {
         self.check(architecture)
     }
 
+    fn gemma3(&self) -> Result<Architecture> {
+        let blocks = self.blocks("num_hidden_layers")?;
+        let attention_bias = self.flag("attention_bias", Flag::Off)?;
+        // Settings that are not there have the values of transformers' `Gemma3TextConfig`.
+        let window = self.optional_size("sliding_window")?.unwrap_or(4096);
+        let pattern = self.optional_size("sliding_window_pattern")?;
+        let pattern = pattern.or(self.optional_size("_sliding_window_pattern")?).unwrap_or(6);
+        let windows = match self.kinds(blocks)? {
+            Some(kinds) => self.windows_of(kinds, Some(window))?,
+            None => (1..=blocks).map(|block| Some(window).filter(|_| !block.is_multiple_of(pattern))).collect(),
+        };
+        let (position, window_base) =
+            match self.get("rope_parameters").map(|all| (&all["full_attention"], &all["sliding_attention"])) {
+                Some((Value::Object(full), Value::Object(near))) => {
+                    let Positions::Rotary { base, scaling: RotaryScaling::None } =
+                        self.rotary_of("rope_parameters", near, 1e4)?
+                    else {
+                        return Err(self.unsupported("rope_parameters.sliding_attention", &Value::from(near.clone())));
+                    };
+                    (self.rotary_of("rope_parameters", full, 1e6)?, base)
+                }
+                Some(_) => {
+                    let problem = "needs `full_attention` and `sliding_attention` under `rope_parameters`";
+                    return Err(self.refuse(problem, "take the file as it was published"));
+                }
+                None => (self.rotary_by("rope_scaling", 1e6)?, self.number("rope_local_base_freq", 1e4)?),
+            };
+        self.check(Architecture {
+            family: Family::Gemma3,
+            vocabulary: self.size("vocab_size")?,
+            positions: self.size("max_position_embeddings")?,
+            width: self.size("hidden_size")?,
+            blocks,
+            heads: self.size("num_attention_heads")?,
+            key_heads: self.optional_size("num_key_value_heads")?.unwrap_or(4),
+            head_width: self.optional_size("head_dim")?.unwrap_or(256),
+            inner: self.size("intermediate_size")?,
+            token_types: 0,
+            scaled_embedding: true,
+            position,
+            window_base: Some(window_base),
+            norm: Norm::Rms,
+            norm_place: NormPlace::Around,
+            epsilon: self.number("rms_norm_eps", 1e-6)?,
+            query_key_norm: true,
+            activation: self.activation("hidden_activation", "gelu_pytorch_tanh")?,
+            feed_forward: FeedForward::Gated,
+            biases: Biases { query_key_value: attention_bias, attention_output: attention_bias, feed_forward: false },
+            tied_output: self.flag("tie_word_embeddings", Flag::On)?,
+            causal: true,
+            windows,
+        })
+    }
+
     fn gpt2(&self) -> Result<Architecture> {
         let (width, heads) = (self.size("n_embd")?, self.size("n_head")?);
         let blocks = self.blocks("n_layer")?;
@@ -192,7 +249,9 @@ impl<'a> Config<'a> {
             head_width: width / heads,
             inner: self.optional_size("n_inner")?.unwrap_or(4 * width),
             token_types: 0,
+            scaled_embedding: false,
             position: Positions::Learned,
+            window_base: None,
             norm: Norm::Layer,
             norm_place: NormPlace::Before,
             epsilon: self.number("layer_norm_epsilon", 1e-5)?,
@@ -220,7 +279,9 @@ impl<'a> Config<'a> {
             head_width: width / heads,
             inner: self.size("intermediate_size")?,
             token_types: self.optional_size("type_vocab_size")?.unwrap_or(2),
+            scaled_embedding: false,
             position: Positions::Learned,
+            window_base: None,
             norm: Norm::Layer,
             norm_place: NormPlace::After,
             epsilon: self.number("layer_norm_eps", 1e-12)?,
@@ -236,6 +297,11 @@ impl<'a> Config<'a> {
     }
 
     fn check(&self, architecture: Architecture) -> Result<Architecture> {
+        // Products of queries and keys are divided by the root of the heads' width.
+        let divisor = self.get("query_pre_attn_scalar");
+        if let Some(value) = divisor.filter(|value| value.as_u64() != Some(architecture.head_width as u64)) {
+            return Err(self.unsupported("query_pre_attn_scalar", value));
+        }
         architecture.check().map_err(|problem| self.refuse(problem, "take the file as it was published"))?;
         Ok(architecture)
     }
@@ -249,15 +315,23 @@ impl<'a> Config<'a> {
             _ => false,
         };
         let window = window.filter(|_| is_used);
-        let Some(kinds) = self.get("layer_types") else {
+        let Some(kinds) = self.kinds(blocks)? else {
             let full =
                 self.settings.get("max_window_layers").and_then(Value::as_u64).filter(|_| family != Family::Mistral);
             let full = full.map_or(0, |full| usize::try_from(full).unwrap_or(usize::MAX));
             return Ok((0..blocks).map(|block| window.filter(|_| block >= full)).collect());
         };
-        let kinds = kinds.as_array().filter(|kinds| kinds.len() == blocks);
-        let kinds =
-            kinds.ok_or_else(|| self.wrong("layer_types", "one kind for each block", &self.settings["layer_types"]))?;
+        self.windows_of(kinds, window)
+    }
+
+    /// Kinds of all blocks, if they are listed.
+    fn kinds(&self, blocks: usize) -> Result<Option<&'a Vec<Value>>> {
+        let Some(value) = self.get("layer_types") else { return Ok(None) };
+        let kinds = value.as_array().filter(|kinds| kinds.len() == blocks);
+        kinds.map(Some).ok_or_else(|| self.wrong("layer_types", "one kind for each block", value))
+    }
+
+    fn windows_of(&self, kinds: &[Value], window: Option<usize>) -> Result<Vec<Option<usize>>> {
         let window_of = |kind: &Value| match kind.as_str() {
             Some("full_attention") => Ok(None),
             Some("sliding_attention") if window.is_some() => Ok(window),
@@ -268,14 +342,23 @@ impl<'a> Config<'a> {
 
     /// Rotary positions: `rope_parameters` of transformers 5, `rope_theta` and `rope_scaling` before.
     fn rotary(&self) -> Result<Positions> {
-        let empty = Map::new();
         let key = if self.get("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
-        let scaling = match self.get(key) {
-            None => &empty,
-            Some(value) => value.as_object().ok_or_else(|| self.wrong(key, "an object", value))?,
-        };
+        self.rotary_by(key, 1e4)
+    }
+
+    /// Rotary positions by a setting, with the usual base.
+    fn rotary_by(&self, key: &str, base: f64) -> Result<Positions> {
+        match self.get(key) {
+            None => self.rotary_of(key, &Map::new(), base),
+            Some(value) => {
+                self.rotary_of(key, value.as_object().ok_or_else(|| self.wrong(key, "an object", value))?, base)
+            }
+        }
+    }
+
+    fn rotary_of(&self, key: &str, scaling: &Map<String, Value>, base: f64) -> Result<Positions> {
         let base =
-            number(self.settings.get("rope_theta"), 10_000.0).and_then(|base| number(scaling.get("rope_theta"), base));
+            number(self.settings.get("rope_theta"), base).and_then(|base| number(scaling.get("rope_theta"), base));
         let base =
             base.ok_or_else(|| self.wrong(key, "a positive number `rope_theta`", &Value::Object(scaling.clone())))?;
         let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Value::as_str);

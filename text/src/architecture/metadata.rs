@@ -44,7 +44,7 @@ impl Architecture {
                 return Err(Error::checkpoint(
                     format!("`{}`", shown(file.path())),
                     problem,
-                    "take a model of one of these families",
+                    "take a model of one of these families; Gemma 3 as a Hugging Face folder",
                 ));
             }
         };
@@ -118,7 +118,9 @@ impl Keys<'_> {
             head_width,
             inner: self.size("feed_forward_length")?,
             token_types: self.token_types(),
+            scaled_embedding: false,
             position: if is_old { Positions::Learned } else { self.rotary(head_width)? },
+            window_base: None,
             norm: if is_old { Norm::Layer } else { Norm::Rms },
             norm_place: if self.family == Family::Bert { NormPlace::After } else { NormPlace::Before },
             epsilon: self.file.float(&epsilon)?.ok_or_else(|| self.file.refuse(format!("lacks `{epsilon}`")))?,

@@ -23,6 +23,8 @@ pub enum Family {
     Qwen2,
     /// Qwen 3: Llama with normalized queries and keys.
     Qwen3,
+    /// Gemma 3, its text alone: Qwen 3 with more normalizations, windows in most blocks, and two bases of rotary positions.
+    Gemma3,
     /// GPT-2: learned positions, layer normalization.
     Gpt2,
     /// BERT and its smaller forms, such as `MiniLM`: no order of reading, normalization after each part.
@@ -68,6 +70,8 @@ pub enum NormPlace {
     Before,
     /// norm(x + part(x)), and one more normalization after the embedding.
     After,
+    /// x + norm(part(norm(x))), and one more normalization after the last block.
+    Around,
 }
 
 /// Positions of tokens.
@@ -144,8 +148,12 @@ pub struct Architecture {
     pub inner: usize,
     /// Types of tokens, such as first and second sentence; 0 without them.
     pub token_types: usize,
+    /// Whether the vectors of tokens are multiplied by √width on their way into the first block.
+    pub scaled_embedding: bool,
     /// Positions.
     pub position: Positions,
+    /// Longest wavelength of rotary positions, over 2π, in blocks with a window: without scaling. `None` where it is that of the others.
+    pub window_base: Option<f64>,
     /// Normalization.
     pub norm: Norm,
     /// Places of the normalization.
@@ -183,6 +191,11 @@ impl Architecture {
         #[allow(clippy::cast_precision_loss, reason = "heads have some hundred elements")]
         let usual = (0..self.head_width / 2).map(|pair| base.powf(-2.0 * pair as f64 / self.head_width as f64));
         usual.enumerate().map(|(pair, frequency)| scaling.apply(pair, frequency)).collect()
+    }
+
+    /// Tokens that a token sees in blocks with a window, itself included.
+    pub fn window(&self) -> Option<usize> {
+        self.windows.iter().flatten().next().copied()
     }
 }
 
@@ -223,6 +236,10 @@ impl Architecture {
         }
         if windows.len() != *blocks {
             return Err(format!("needs at most {} blocks, but has {blocks}", windows.len()));
+        }
+        let mut wide = windows.iter().flatten();
+        if wide.next().is_some_and(|first| wide.any(|window| window != first)) {
+            return Err("needs windows of one size, but has several".into());
         }
         if !(self.epsilon.is_finite() && self.epsilon > 0.0) {
             return Err(format!("needs a positive epsilon of its normalization, but has {}", self.epsilon));

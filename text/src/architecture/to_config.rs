@@ -17,6 +17,7 @@ impl Architecture {
             Family::Mistral => ("mistral", "MistralForCausalLM"),
             Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
             Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+            Family::Gemma3 => return refuse("can't be made from a GGUF file of Gemma 3"),
             Family::Gpt2 => return Ok(self.gpt2_config()),
             Family::Bert => return refuse("can't be made from a GGUF file of BERT"),
         };

@@ -42,7 +42,7 @@ impl Cached {
     /// If the model does not write, its network is not supported, or the adapter does not fit it.
     pub fn open(files: &ModelFiles, lora: Option<&Adapter>, tokens: usize, adapter: Info) -> Result<Self> {
         let architecture = files.architecture().clone();
-        let window = rounded(tokens).min(network::longest_row(&architecture));
+        let window = rounded(tokens).min(architecture.positions);
         let mut model = network::next(files, window)?;
         match lora {
             Some(lora) if files.is_packed() => lora.add(&mut model)?,
@@ -62,7 +62,7 @@ impl Cached {
 
     /// Whether a text of so many tokens needs no longer window, or there is none.
     pub fn has_room(&self, tokens: usize) -> bool {
-        rounded(tokens).min(network::longest_row(&self.architecture)) <= self.window
+        rounded(tokens).min(self.architecture.positions) <= self.window
     }
 
     /// Keys and values of one token in one block.
@@ -77,7 +77,7 @@ impl Cached {
         if tokens.is_empty() {
             return Ok(());
         }
-        let length = rounded(tokens.len()).min(network::longest_row(&self.architecture));
+        let length = rounded(tokens.len()).min(self.architecture.positions);
         let model = network::beginning(&self.architecture, self.next.model(), self.lora, length)?;
         let mut row = numbers(tokens);
         row.resize(length, 0.0);
@@ -99,9 +99,12 @@ impl Cached {
             let position = read as f32;
             data = data.with_input(shaped(vec![position], &[1])?)?;
         }
-        let mut mask = vec![0.0; window - 1 - read];
-        mask.resize(window, 1.0);
-        data = data.with_input(shaped(mask, &[window])?)?;
+        let seen = [Some(window), self.architecture.window()];
+        for seen in seen.into_iter().flatten().map(|seen| seen.min(read + 1)) {
+            let mut mask = vec![0.0; window - seen];
+            mask.resize(window, 1.0);
+            data = data.with_input(shaped(mask, &[window])?)?;
+        }
         let Architecture { key_heads, head_width, .. } = self.architecture;
         for kept in &self.kept {
             let mut padded = vec![0.0; (window - 1) * self.width() - kept.len()];

@@ -18,6 +18,7 @@ use crate::{ModelFiles, Result};
 /// | [`TOKENS`](super::TOKENS) | `[1]` |
 /// | [`POSITION`](super::POSITION), if positions are learned | `[1]` |
 /// | [`MASK`](super::MASK): 1 for a place that holds a token | `[window]`; the last place is the new token's |
+/// | [`WINDOW_MASK`](super::WINDOW_MASK), if blocks see a part of them: 1 for a place that they see | `[window]` |
 /// | keys, then values, of each block | `[window - 1, key_heads, head_width]`; empty places come first |
 ///
 /// Outputs are the logits, `[1, vocabulary]`, then for each block the new key and value, `[1, key_heads, head_width]`.
@@ -28,7 +29,9 @@ pub fn next(files: &ModelFiles, window: usize) -> Result<Model> {
     let architecture = files.architecture();
     check(architecture, window, Output::Logits)?;
     let mut model = graph::build_next(architecture, &files.formats(), window)?;
-    turn_query(&mut model, architecture.head_width);
+    for names in ROTARY.into_iter().zip(QUERY_ROTARY) {
+        turn_query(&mut model, names, architecture.head_width);
+    }
     fill::fill(&mut model, files)?;
     Ok(model)
 }
@@ -52,10 +55,10 @@ pub fn beginning(architecture: &Architecture, weights: &Model, lora: Option<Lora
 }
 
 /// Gives the query, the only one of its row, the angle of the last place of the window.
-fn turn_query(model: &mut Model, head_width: usize) {
-    let turns = model.tensor(&format!("{ROTARY}/turns")).unwrap_or_default();
+fn turn_query(model: &mut Model, (keys, query): (&str, &str), head_width: usize) {
+    let turns = model.tensor(&format!("{keys}/turns")).unwrap_or_default();
     let last = turns[turns.len().saturating_sub(head_width)..].to_vec();
-    if let Some(places) = model.tensor_mut(&format!("{QUERY_ROTARY}/turns")) {
+    if let Some(places) = model.tensor_mut(&format!("{query}/turns")) {
         places.copy_from_slice(&last);
     }
 }

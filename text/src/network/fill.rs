@@ -10,13 +10,13 @@ use crate::packed::Formats;
 use crate::{Error, ModelFiles, Result, Tensor};
 
 /// Names of the layers that compute their tensors.
-pub(super) const ROTARY: &str = "rotary";
-pub(super) const QUERY_ROTARY: &str = "query_rotary";
+pub(super) const ROTARY: [&str; 2] = ["rotary", "window_rotary"];
+pub(super) const QUERY_ROTARY: [&str; 2] = ["query_rotary", "window_query_rotary"];
 
 /// Whether a layer computes a tensor, or begins with it, instead of taking it from a file.
 fn is_own(name: &str) -> bool {
     let is_new = name.strip_prefix(CLASSIFIER).is_some_and(|rest| rest.starts_with('/'));
-    is_new || [ROTARY, QUERY_ROTARY].iter().any(|layer| name.strip_prefix(layer) == Some("/turns"))
+    is_new || ROTARY.iter().chain(&QUERY_ROTARY).any(|layer| name.strip_prefix(layer) == Some("/turns"))
 }
 
 /// Puts the tensors of the files into a model. One tensor at a time is unpacked.

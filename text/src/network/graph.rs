@@ -11,7 +11,7 @@ use manyhands_engine::kernels::rounding::single;
 
 use super::fill::{QUERY_ROTARY, ROTARY};
 use super::pooling::Pooling;
-use super::{CLASSIFIER, DOCUMENTS, MASK, Output, POSITION, TOKEN_TYPES, TOKENS, rotary};
+use super::{CLASSIFIER, DOCUMENTS, MASK, Output, POSITION, TOKEN_TYPES, TOKENS, WINDOW_MASK, rotary};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, FeedForward, Norm, NormPlace, Positions};
 use crate::packed::Formats;
@@ -51,7 +51,7 @@ pub(super) fn build_beginning(architecture: &Architecture, formats: &Formats, le
     for block in 0..last {
         x = network.block(block, x);
     }
-    if architecture.norm_place == NormPlace::Before {
+    if architecture.norm_place != NormPlace::After {
         x = network.norm(&format!("blocks.{last}.attention_norm"), x);
     }
     for (part, heads) in [("key", architecture.key_heads), ("value", architecture.key_heads)] {
@@ -66,7 +66,8 @@ pub(super) fn build_next(architecture: &Architecture, formats: &Formats, window:
     let mut network = Network::new(architecture, formats, 1, Output::Logits)?;
     network.position = (architecture.position == Positions::Learned).then(|| network.graph.input(POSITION, [1]));
     network.mask = Some(network.graph.input(MASK, [window]));
-    network.query_rotary = rotary::layer(architecture)?.map(|rotary| network.graph.layer(QUERY_ROTARY, rotary));
+    network.window_mask = architecture.window().map(|_| network.graph.input(WINDOW_MASK, [window]));
+    network.query_rotary = network.rotary_layers(QUERY_ROTARY)?;
     network.past = Some(window - 1);
     let table = network.table();
     let x = network.blocks(table);
@@ -85,15 +86,17 @@ struct Network<'a> {
     tokens: TensorRef,
     token_types: Option<TensorRef>,
     mask: Option<TensorRef>,
+    /// The mask of blocks with a window, of a network that reads one token after the other.
+    window_mask: Option<TensorRef>,
     /// Numbers of the texts, of rows that hold several.
     documents: Option<TensorRef>,
     /// The position of the token, of a network that reads one token after the other.
     position: Option<TensorRef>,
     /// Number of earlier tokens whose keys and values such a network reads.
     past: Option<usize>,
-    /// The layer that rotates keys.
-    rotary: Option<LayerRef>,
-    query_rotary: Option<LayerRef>,
+    /// The layers that rotate keys: of all blocks, and of those with a window where they have their own.
+    rotary: [Option<LayerRef>; 2],
+    query_rotary: [Option<LayerRef>; 2],
     /// Keys and values of each block, before their rotation.
     kept: Vec<TensorRef>,
 }
@@ -113,9 +116,8 @@ impl<'a> Network<'a> {
             true => graph.add(ComputeMask::default(), &[tokens]),
             false => graph.input(MASK, [length]),
         });
-        let rotary = rotary::layer(architecture)?.map(|rotary| graph.layer(ROTARY, rotary));
         let (position, past, kept) = (None, None, Vec::new());
-        Ok(Self {
+        let mut network = Self {
             graph,
             architecture,
             formats,
@@ -123,13 +125,25 @@ impl<'a> Network<'a> {
             tokens,
             token_types,
             mask,
+            window_mask: None,
             documents: None,
             position,
             past,
-            rotary,
-            query_rotary: rotary,
+            rotary: [None; 2],
+            query_rotary: [None; 2],
             kept,
-        })
+        };
+        network.rotary = network.rotary_layers(ROTARY)?;
+        network.query_rotary = network.rotary;
+        Ok(network)
+    }
+
+    fn rotary_layers(&mut self, names: [&str; 2]) -> Result<[Option<LayerRef>; 2]> {
+        let mut layers = rotary::layers(self.architecture)?.into_iter().zip(names);
+        Ok(std::array::from_fn(|_| {
+            let (layer, name) = layers.next()?;
+            layer.map(|layer| self.graph.layer(name, layer))
+        }))
     }
 }
 
@@ -140,7 +154,7 @@ impl Network<'_> {
         for block in 0..self.architecture.blocks {
             x = self.block(block, x);
         }
-        if self.architecture.norm_place == NormPlace::Before { self.norm("norm", x) } else { x }
+        if self.architecture.norm_place == NormPlace::After { x } else { self.norm("norm", x) }
     }
 
     /// The table of the tokens' vectors.
@@ -175,7 +189,12 @@ impl Network<'_> {
     }
 
     fn embedded(&mut self, table: LayerRef) -> TensorRef {
-        let vectors = self.graph.call(table, &[self.tokens]);
+        let mut vectors = self.graph.call(table, &[self.tokens]);
+        if self.architecture.scaled_embedding {
+            #[allow(clippy::cast_precision_loss, reason = "widths are far below 2^53")]
+            let scale = Values::One(single((self.architecture.width as f64).sqrt()));
+            vectors = self.graph.add(Rescaling { scale, offset: Values::One(0.0) }, &[vectors]);
+        }
         self.with_positions(vectors)
     }
 
@@ -197,24 +216,24 @@ impl Network<'_> {
     }
 
     fn block(&mut self, block: usize, x: TensorRef) -> TensorRef {
-        let x = self.part(x, &format!("blocks.{block}.attention_norm"), |network, x| network.attention(block, x));
-        self.part(x, &format!("blocks.{block}.feed_forward_norm"), |network, x| network.feed_forward(block, x))
+        let x = self.part(x, &format!("blocks.{block}.attention"), |network, x| network.attention(block, x));
+        self.part(x, &format!("blocks.{block}.feed_forward"), |network, x| network.feed_forward(block, x))
     }
 
     /// Adds what a part of a block makes of `x`, with the normalization in its place.
-    fn part(&mut self, x: TensorRef, norm: &str, part: impl FnOnce(&mut Self, TensorRef) -> TensorRef) -> TensorRef {
-        match self.architecture.norm_place {
-            NormPlace::Before => {
-                let normalized = self.norm(norm, x);
-                let y = part(self, normalized);
-                self.graph.add(Add {}, &[x, y])
-            }
-            NormPlace::After => {
-                let y = part(self, x);
-                let sum = self.graph.add(Add {}, &[x, y]);
-                self.norm(norm, sum)
-            }
+    fn part(&mut self, x: TensorRef, name: &str, part: impl FnOnce(&mut Self, TensorRef) -> TensorRef) -> TensorRef {
+        let norm = format!("{name}_norm");
+        if self.architecture.norm_place == NormPlace::After {
+            let y = part(self, x);
+            let sum = self.graph.add(Add {}, &[x, y]);
+            return self.norm(&norm, sum);
         }
+        let normalized = self.norm(&norm, x);
+        let mut y = part(self, normalized);
+        if self.architecture.norm_place == NormPlace::Around {
+            y = self.norm(&format!("{name}_post_norm"), y);
+        }
+        self.graph.add(Add {}, &[x, y])
     }
 
     fn attention(&mut self, block: usize, x: TensorRef) -> TensorRef {
@@ -224,11 +243,20 @@ impl Network<'_> {
         self.kept.extend([key, value]);
         let [key, value] =
             [("keys", key), ("values", value)].map(|(part, x)| self.behind_past(&format!("blocks.{block}.{part}"), x));
-        let [query, key] = [(self.query_rotary, query), (self.rotary, key)].map(|(rotary, x)| self.rotated(rotary, x));
-        let use_causal_mask = causal && self.past.is_none();
-        let documents = self.documents.is_some();
-        let attention = DotProductAttention { use_causal_mask, documents, ..DotProductAttention::default() };
-        let inputs: Vec<TensorRef> = [query, key, value].into_iter().chain(self.mask).chain(self.documents).collect();
+        let window = self.architecture.windows.get(block).copied().flatten();
+        let rotated = [(self.query_rotary, query), (self.rotary, key)];
+        let [query, key] =
+            rotated.map(|([of_all, near], x)| self.rotated(near.filter(|_| window.is_some()).or(of_all), x));
+        let is_first = self.past.is_none();
+        let attention = DotProductAttention {
+            use_causal_mask: causal && is_first,
+            documents: self.documents.is_some(),
+            // One token behind others sees what the mask says. A window that is wider than the row hides nothing.
+            sliding_window: window.filter(|window| is_first && *window < self.length),
+            ..DotProductAttention::default()
+        };
+        let mask = self.window_mask.filter(|_| window.is_some()).or(self.mask);
+        let inputs: Vec<TensorRef> = [query, key, value].into_iter().chain(mask).chain(self.documents).collect();
         let y = self.graph.add(attention, &inputs);
         let y = self.graph.add(Reshape::new([self.length, heads * head_width]), &[y]);
         self.linear(&format!("blocks.{block}.attention.output"), width, biases.attention_output, y)

@@ -25,6 +25,8 @@ pub const TOKENS: &str = "tokens";
 pub const TOKEN_TYPES: &str = "types";
 /// Name of the input with 1 for a token and 0 for padding, `[length]`, of networks that read in no order.
 pub const MASK: &str = "mask";
+/// Name of the input with 1 for a place that blocks with a window see, `[window]`, of networks that read one token after the other.
+pub const WINDOW_MASK: &str = "window_mask";
 
 /// Name of the input with the number of each token's text within its row, `[length]`, of networks for rows of several texts.
 pub const DOCUMENTS: &str = "documents";
@@ -65,8 +67,7 @@ pub const CLASSIFIER: &str = "classifier";
 /// of the tokens, or the vector of the first, as `1_Pooling/config.json` says.
 ///
 /// # Errors
-/// If the length is 0 or above the network's positions, the network has no such output, a block sees fewer tokens than `length`, or a
-/// file can't be read.
+/// If the length is 0 or above the network's positions, the network has no such output, or a file can't be read.
 pub fn build(files: &ModelFiles, length: usize, output: Output) -> Result<Model> {
     let architecture = files.architecture();
     check(architecture, length, output)?;
@@ -156,17 +157,12 @@ impl Factors {
     }
 }
 
-/// The longest row that a network reads: its positions, or the fewest tokens that a token of a block sees.
-pub fn longest_row(architecture: &Architecture) -> usize {
-    architecture.windows.iter().flatten().copied().fold(architecture.positions, usize::min)
-}
-
 /// Most tokens of a row: as many as are asked for, else the usual number as far as the network reads it. `who` names the setting.
 ///
 /// # Errors
 /// If more are asked for than the network reads.
 pub fn row_length(architecture: &Architecture, who: &str, asked: Option<usize>, usual: usize) -> Result<usize> {
-    let most = longest_row(architecture);
+    let most = architecture.positions;
     match asked {
         None => Ok(usual.min(most)),
         Some(asked) if asked <= most => Ok(asked),
@@ -184,11 +180,6 @@ fn check(architecture: &Architecture, length: usize, output: Output) -> Result<(
     if !(1..=most).contains(&length) {
         let problem = format!("needs rows of 1 to {most} tokens, for which it was trained, but got {length}");
         return refuse(problem, "set a shorter length".into());
-    }
-    if let Some(window) = architecture.windows.iter().flatten().find(|window| **window < length) {
-        let problem =
-            format!("needs rows of at most {window} tokens, which is what a token of it sees, but got {length}");
-        return refuse(problem, format!("set a length of {window} or less: windows are not supported yet"));
     }
     match output {
         Output::LogitsByDocument if architecture.position == Positions::Learned => {

@@ -6,8 +6,14 @@ use manyhands_engine::kernels::rounding::single;
 use crate::architecture::{Architecture, Positions, RotaryScaling};
 use crate::{Error, Result};
 
-/// The layer that rotates queries and keys of all blocks, if the network has rotary positions.
-pub(super) fn layer(architecture: &Architecture) -> Result<Option<RotaryEmbedding>> {
+/// The layers that rotate queries and keys, if the network has rotary positions: of all blocks, and of those with a window where these have
+/// a base of their own.
+pub(super) fn layers(architecture: &Architecture) -> Result<[Option<RotaryEmbedding>; 2]> {
+    let near = |base| RotaryEmbedding { max_wavelength: single(base), ..RotaryEmbedding::default() };
+    Ok([layer(architecture)?, architecture.window_base.map(near)])
+}
+
+fn layer(architecture: &Architecture) -> Result<Option<RotaryEmbedding>> {
     let Positions::Rotary { base, scaling } = &architecture.position else { return Ok(None) };
     let plain = RotaryEmbedding { max_wavelength: single(*base), ..RotaryEmbedding::default() };
     let layer = match scaling {

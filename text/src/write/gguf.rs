@@ -84,6 +84,7 @@ fn of_network(architecture: &Architecture) -> Result<Metadata> {
         Family::Llama | Family::Mistral => "llama",
         Family::Qwen2 => "qwen2",
         Family::Qwen3 => "qwen3",
+        Family::Gemma3 => return refuse("has no place for Gemma 3 here"),
         Family::Gpt2 => "gpt2",
         Family::Bert => return refuse("has no place for the word pieces of BERT here"),
     };
@@ -107,7 +108,7 @@ fn of_network(architecture: &Architecture) -> Result<Metadata> {
         (format!("{name}.attention.{epsilon}"), Value::Float(architecture.epsilon)),
         size("vocab_size", architecture.vocabulary),
     ];
-    if let Some(window) = architecture.windows.first().copied().flatten() {
+    if let Some(window) = architecture.window() {
         metadata.push(size("attention.sliding_window", window));
     }
     if let Positions::Rotary { base, scaling } = &architecture.position {

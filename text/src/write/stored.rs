@@ -89,7 +89,10 @@ impl Stored {
                 ));
             }
             let is_turned = self.form == Form::Folder && part.is_swapped;
-            let tensor = if self.form == Form::Gguf { part.to_gguf(tensor) } else { tensor };
+            let tensor = match self.form {
+                Form::Folder => part.to_folder(tensor),
+                Form::Gguf => part.to_gguf(tensor),
+            };
             tensors.push((tensor, is_turned));
         }
         let encoding = self.encoding;
@@ -160,6 +163,7 @@ pub(crate) fn single(name: String, shape: Vec<usize>) -> Stored {
         third: None,
         is_swapped: false,
         interleaved_heads: None,
+        is_less_one: false,
     };
     Stored { name, shape, encoding: Encoding::F32, parts: vec![part], form: Form::Folder }
 }

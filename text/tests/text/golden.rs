@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 /// Models of each family, as folders.
-pub const FOLDERS: [&str; 7] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gpt2", "bert"];
+pub const FOLDERS: [&str; 8] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gemma3", "gpt2", "bert"];
 /// Models of which there is a GGUF file, too.
 pub const GGUF_FILES: [&str; 3] = ["llama", "qwen3", "gpt2"];
 

@@ -108,6 +108,7 @@ fn windows_and_biases_are_those_of_the_family() {
     assert_eq!(of("mistral").windows, [Some(16); 2]);
     assert_eq!(of("qwen2").windows, [None, Some(16)]);
     assert_eq!(of("qwen3").windows, [None; 2]);
+    assert_eq!(of("gemma3").windows, [Some(6), None, Some(6)]);
     assert!(of("qwen2").biases.query_key_value && !of("qwen2").biases.attention_output);
     assert!(of("smollm").biases.attention_output && !of("smollm").biases.feed_forward);
     assert!(of("qwen3").query_key_norm && of("qwen3").head_width == 16 && of("qwen3").tied_output);

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{golden, needed};
 
-pub const CAUSAL: [&str; 6] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gpt2"];
+pub const CAUSAL: [&str; 7] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gemma3", "gpt2"];
 /// Tokens of a row of the golden values.
 pub const LENGTH: usize = 16;
 
@@ -171,7 +171,7 @@ fn lora_trains_on_any_adapters_as_peft_trains() {
 #[test]
 fn texts_that_share_a_row_train_as_those_that_do_not() {
     let golden = outputs();
-    for name in ["llama", "smollm", "qwen3"] {
+    for name in ["llama", "smollm", "qwen3", "gemma3"] {
         let known = &golden[name]["training"];
         for adapters in ["cpu", "cpu,cpu"] {
             let losses = losses(name, known, Output::LogitsByDocument, adapters);

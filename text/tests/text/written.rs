@@ -100,7 +100,11 @@ fn gguf_files_are_read_back() {
             assert_eq!(std::fs::read(&path).unwrap().len(), std::fs::read(&again).unwrap().len(), "{name}");
         }
     }
-    for (name, message) in [("bert", "word pieces of BERT"), ("qwen2", "windows of a part of the blocks")] {
+    for (name, message) in [
+        ("bert", "word pieces of BERT"),
+        ("qwen2", "windows of a part of the blocks"),
+        ("gemma3", "no place for Gemma 3"),
+    ] {
         let model = open(&golden::path(name));
         let path = folder.path().join("c.gguf");
         let error = write_gguf(&path, &model, Encoding::F16, &mut |name| model.tensor(name)).unwrap_err().to_string();
