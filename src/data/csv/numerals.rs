@@ -1,4 +1,4 @@
-//! Forms of numbers: decimal signs, and groups of three digits.
+//! Forms of numbers: decimal signs, and groups of three digits, which blanks and apostrophes divide whatever the decimal sign is.
 
 use std::borrow::Cow;
 
@@ -6,6 +6,10 @@ use ::csv::StringRecord;
 
 /// Digits of a group in `1,234,567`.
 const GROUP: usize = 3;
+
+/// Signs between groups that are no decimal signs anywhere: blanks (common, no-break, narrow no-break, thin) and apostrophes, as in
+/// French, Scandinavian and Swiss tables.
+const DIVIDERS: [char; 6] = [' ', '\u{a0}', '\u{202f}', '\u{2009}', '\'', '\u{2019}'];
 
 /// Counts of the numbers that settle a table's decimal sign, and of those that leave it open.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,6 +100,7 @@ pub(super) fn decimal(records: &[StringRecord], delimiter: u8, preferred: Option
 }
 
 pub(super) fn sign(field: &str) -> Option<Sign> {
+    let field = &*undivided(field);
     let digits = field.trim_start_matches(['+', '-']);
     let is_numeral = digits.starts_with(|it: char| it.is_ascii_digit() || it == ',' || it == '.')
         && digits.chars().all(|it| it.is_ascii_digit() || ",.eE+-".contains(it));
@@ -125,6 +130,24 @@ fn ungrouped(digits: &str, sign: char) -> Option<String> {
     is_whole.then(|| digits.replace(sign, ""))
 }
 
+/// Whether a field is three groups of three digits with blanks between. A quantity has shorter numbers, too.
+pub(super) fn has_three_groups(field: &str) -> bool {
+    let groups = || field.split(DIVIDERS);
+    groups().count() == 3 && groups().all(|group| group.len() == GROUP && group.bytes().all(|it| it.is_ascii_digit()))
+}
+
+/// A number without the blanks or apostrophes between its groups, such as `1 234,5` or `1'234.5`; anything else unchanged. Digits that begin
+/// with 0, such as a phone number's, are no such number.
+fn undivided(field: &str) -> Cow<'_, str> {
+    let (sign, digits) = field.split_at(field.len() - field.trim_start_matches(['+', '-']).len());
+    if !digits.starts_with(|it: char| ('1'..='9').contains(&it)) {
+        return field.into();
+    }
+    let (whole, rest) = digits.split_at(digits.find(['.', ',']).unwrap_or(digits.len()));
+    let joined = whole.chars().find(|it| DIVIDERS.contains(it)).and_then(|divider| ungrouped(whole, divider));
+    joined.map_or(field.into(), |whole| format!("{sign}{whole}{rest}").into())
+}
+
 /// The form of a number that Rust reads; `None` if the field is no number.
 pub(super) fn plain(field: &str, decimal: char) -> Option<Cow<'_, str>> {
     let other = if decimal == '.' { ',' } else { '.' };
@@ -132,6 +155,10 @@ pub(super) fn plain(field: &str, decimal: char) -> Option<Cow<'_, str>> {
     if decimal == '.' && is_float(field) {
         return Some(field.into());
     }
+    let field = match undivided(field) {
+        Cow::Borrowed(same) => same,
+        Cow::Owned(joined) => return plain(&joined, decimal).map(|number| number.into_owned().into()),
+    };
     let sign_len = field.len() - field.trim_start_matches(['+', '-']).len();
     let (sign, digits) = field.split_at(sign_len);
     let (whole, rest) = match digits.find(decimal) {
@@ -163,6 +190,18 @@ mod tests {
             ("1.5", ',', Some("1.5")),
             ("1,5e3", ',', Some("1.5e3")),
             ("1,2,3", ',', None),
+            ("1 234", '.', Some("1234")),
+            ("-1 234 567,5", ',', Some("-1234567.5")),
+            ("12\u{202f}345,5", ',', Some("12345.5")),
+            ("1\u{a0}234.5", '.', Some("1234.5")),
+            ("1'234'567.5", '.', Some("1234567.5")),
+            ("1\u{2019}234", ',', Some("1234")),
+            ("1 234,567", ',', Some("1234.567")),
+            ("1 234'567", '.', None),
+            ("1 23", '.', None),
+            ("044 123 456", '.', None),
+            ("2020 12", '.', None),
+            ("1234 567", '.', None),
             ("x", ',', None),
             ("", ',', None),
         ] {
@@ -183,5 +222,7 @@ mod tests {
         assert_eq!(of(&["1,234,567", "2,345"], b';'), '.');
         assert_eq!(of(&["1.234.567", "2.345"], b'\t'), ',');
         assert_eq!(of(&["1", "2"], b','), '.');
+        assert_eq!(of(&["1 234,567", "2"], b'\t'), ',', "blanks are between the groups");
+        assert_eq!(of(&["1'234.567", "2"], b';'), '.');
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::dates::Forms;
 use super::dialect::Dialect;
 use super::header::written;
-use super::numerals::{Sign, Signs, plain, sign, usual};
+use super::numerals::{Sign, Signs, has_three_groups, plain, sign, usual};
 use super::settings::ColumnKind;
 use super::source::TableSource;
 use crate::schema::few;
@@ -57,6 +57,8 @@ pub(super) struct Profile {
     sum: u64,
     /// Whether a field is no hash code.
     is_not_hex: bool,
+    /// Whether a field is not three groups of three digits with blanks between, as the number of a firm or a phone.
+    is_not_grouped: bool,
     digits: Digits,
     /// Decimal signs of the numbers, and the first number that can be read with either; counted where the table's sign is doubtful.
     signs: Signs,
@@ -188,6 +190,7 @@ impl Profile {
         }
         self.booleans += usize::from(boolean(field).is_some());
         self.is_not_hex |= !is_hex(field);
+        self.is_not_grouped = self.is_not_grouped || !has_three_groups(field);
         self.digits.add(field);
         self.forms.keep(field);
         self.levels.add(field);
@@ -275,7 +278,8 @@ impl Profile {
         }
         #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
         let is_distinct = self.distinct.count() >= MOSTLY * self.there as f64;
-        if is_distinct && name.is_some_and(|name| names_rows(name) || names_ids(name)) {
+        let names_ids = |name: &str| names_rows(name) || names_ids(name);
+        if is_distinct && (!self.is_not_grouped || name.is_some_and(names_ids)) {
             return Some(Suspect::Ids);
         }
         (self.there >= FEWEST_SHUFFLED && self.rising.flatten().is_none() && self.is_permutation())

@@ -252,3 +252,27 @@ fn the_tables_of_scikit_learn_name_their_classes() {
         assert_eq!(all(&again.dataset), all(&data));
     }
 }
+
+/// As French, Scandinavian and Swiss spreadsheets write them; all signs but one are U+00A0, U+202F, U+2019 and the like.
+#[test]
+fn thousands_with_blanks_and_apostrophes_are_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let write_with = |divider: &str| {
+        let row = |row: usize| format!("1{divider}{:03},5;{};{}\n", row * 37 % 1000, row % 7, row % 2);
+        write(&folder, "t.csv", format!("x;z;y\n{}", (0..40).map(row).collect::<String>()))
+    };
+    let read = |divider: &str| all(&csv::open(write_with(divider), &of("y", TargetKind::Classes)).unwrap().dataset);
+    let needed = read("");
+    for divider in [" ", "\u{a0}", "\u{202f}", "\u{2009}", "'", "\u{2019}", "."] {
+        assert_eq!(read(divider), needed, "{divider:?}");
+    }
+    // A firm's number is one, but seems to name rows.
+    let row = |row: usize| format!("{} {:03} {:03},{}\n", 100 + row * 37 % 800, row * 7, row * 3, row % 2);
+    let path = write(&folder, "t.csv", format!("siren,y\n{}", (0..40).map(row).collect::<String>()));
+    let notes = csv::open(path, &of("y", TargetKind::Classes)).unwrap().dataset.notes();
+    assert!(notes[0].starts_with("1 input column seems to name rows") && notes[0].contains("siren"), "{notes:?}");
+    // A phone number is none.
+    let path = write(&folder, "t.csv", "x,y\n044 123 456,1\n044 123 457,0\n");
+    let schema = csv::open(path, &of("y", TargetKind::Classes)).unwrap().dataset.schema();
+    assert!(matches!(schema.inputs[0].columns[0].encoding.as_ref().unwrap().code, Code::Category { .. }), "{schema:?}");
+}
