@@ -18,6 +18,7 @@ mod drift;
 mod encode;
 mod header;
 mod layout;
+mod nearly;
 mod notes;
 mod numerals;
 mod origin;
@@ -86,8 +87,8 @@ pub fn open(path: impl AsRef<Path>, settings: &CsvSettings) -> Result<CsvTable> 
 /// As [`open`]; also when no row is left.
 pub fn open_aside(path: &Path, settings: &CsvSettings, aside: Option<Aside>) -> Result<CsvTable> {
     let source = TableSource::open(path)?;
-    let dialect = Dialect::of(&source, settings, None)?;
-    let survey = Survey::of(&source, &dialect)?;
+    let mut dialect = Dialect::of(&source, settings, None)?;
+    let survey = Survey::of(&source, &mut dialect)?;
     let layout = ColumnLayout::new(&source.named(), settings, &dialect, &survey)?;
     survey.warn_of_signs(&source.named(), &dialect, layout.numbers());
     ReadTable::read(&source, settings, None, dialect, layout)?.finish(settings, aside)

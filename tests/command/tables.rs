@@ -66,6 +66,37 @@ fn numbers_that_can_be_thousands_are_told() {
     }
 }
 
+/// Columns that pandas leaves as text, too; but there `dtypes` shows it.
+#[test]
+fn names_that_are_nearly_numbers_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let table = |first: &str, last: &str, other: &str| {
+        let row =
+            |row: usize| format!("{first}{}{last};{}{other};{}\n", row % 9 + 1, row * 7 % 40, ["a", "b"][row % 2]);
+        fs::write(home.path().join("t.csv"), format!("x;z;kind\n{}", (0..40).map(row).collect::<String>())).unwrap();
+    };
+    let warning = || {
+        drop(fs::remove_file(home.path().join("run.toml")));
+        outputs(&home, "init t.csv").1
+    };
+    for (first, last) in [("$ ", ""), ("", " %"), ("", "kg"), ("(", ")"), ("-", ",00 €")] {
+        table(first, last, "");
+        let needed = format!(
+            "warning: `t.csv`, column x: values such as `{first}1{last}` have a unit or brackets around a number, so the column \
+             does not count as numbers\n  help: write the number alone; if they are names, say so: `kinds = {{ x = \"category\" }}`\n"
+        );
+        assert_eq!(warning(), needed);
+    }
+    table("", ",5", ".5");
+    let needed = "warning: `t.csv`, column x: values such as `1,5` would be numbers with the decimal sign `,`, but that of the table is \
+                  `.`, so the column does not count as numbers\n";
+    assert!(warning().starts_with(needed), "{}", warning());
+    for (first, last) in [("A", ""), ("", "-b9-c"), ("x ", " or longer than a unit")] {
+        table(first, last, "");
+        assert_eq!(warning(), "", "{first} {last}");
+    }
+}
+
 #[test]
 fn a_last_column_that_is_not_the_target_is_told() {
     let home = tempfile::tempdir().unwrap();

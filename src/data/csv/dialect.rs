@@ -37,6 +37,8 @@ pub(super) struct Dialect {
     pub decimal: char,
     /// Whether the settings say which.
     pub is_decimal_given: bool,
+    /// Whether they do, or a number at the start of the table does; else later numbers can.
+    pub is_decimal_settled: bool,
     pub head: FirstLine,
     /// Names as they are written, of the columns that share theirs with others.
     pub renamed: BTreeMap<usize, String>,
@@ -72,8 +74,8 @@ impl Dialect {
             None => delimiter(&sample, preferred),
         };
         let records = sample.records(delimiter);
-        let decimal = match settings.decimal {
-            Some(given @ ('.' | ',')) => given,
+        let (decimal, is_decimal_settled) = match settings.decimal {
+            Some(given @ ('.' | ',')) => (given, true),
             Some(other) => {
                 let problem = format!("needs `.` or `,`, but is `{other}`");
                 return Err(Error::setting("`decimal`", problem, "leave it out: it is found by itself"));
@@ -107,7 +109,7 @@ impl Dialect {
         let missing = settings.missing_values.clone();
         let missing = missing.unwrap_or_else(|| MISSING_VALUES.map(String::from).to_vec()).into_iter().collect();
         let is_decimal_given = settings.decimal.is_some();
-        Ok(Self { delimiter, decimal, is_decimal_given, head, renamed, missing, width })
+        Ok(Self { delimiter, decimal, is_decimal_given, is_decimal_settled, head, renamed, missing, width })
     }
 
     pub fn header(&self) -> Option<&StringRecord> {

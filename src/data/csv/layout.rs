@@ -7,6 +7,7 @@ use ::csv::StringRecord;
 use super::dialect::Dialect;
 use super::encode::ColumnReading;
 use super::header::written;
+use super::numerals::other;
 use super::settings::{Column, ColumnKind, CsvSettings, InputColumns, OutputColumns, TargetKind};
 use super::source::TableSource;
 use super::survey::{NoInput, Profile, Survey};
@@ -201,6 +202,7 @@ impl ColumnLayout {
         let find = |column: &Column| find(who, column, width, header);
         let ignored = settings.ignore.iter().map(find).collect::<Result<Vec<_>>>()?;
         let kinds = Kinds::of(who, settings, dialect, survey)?;
+        kinds.warn_of_numbers(dialect.decimal, &ignored);
         let mut left_out = Vec::new();
         let inputs = |used: &[usize]| {
             if settings.inputs.is_empty() {
@@ -398,6 +400,33 @@ impl<'a> Kinds<'a> {
             .collect();
         let has_codes = settings.embedded.is_empty();
         Ok(Self { who, given, found: &survey.columns, names, missing: settings.missing, has_codes })
+    }
+
+    /// Warns of columns of names that are nearly numbers.
+    fn warn_of_numbers(&self, decimal: char, ignored: &[usize]) {
+        let warn = |field: &dyn Fn(&'a Profile) -> Option<&'a str>, why: &str, help: &str| {
+            let is_looked_at = |column: &usize| self.given[*column].is_none() && !ignored.contains(column);
+            let columns = (0..self.found.len()).filter(is_looked_at);
+            let found: Vec<_> = columns.filter_map(|column| Some((column, field(&self.found[column])?))).collect();
+            let names: Vec<String> = found.iter().map(|(column, _)| self.names[*column].to_string()).collect();
+            if let Some((first, example)) = found.first() {
+                let columns = if names.len() == 1 { "column" } else { "columns" };
+                log::warn!(
+                    "{}, {columns} {}: values such as `{}` {why}, so the column does not count as numbers\n  \
+                     help: {help}; if they are names, say so: `kinds = {{ {} = \"category\" }}`",
+                    self.who,
+                    few(&names),
+                    shown(*example),
+                    key(&self.names[*first])
+                );
+            }
+        };
+        let why = format!(
+            "would be numbers with the decimal sign `{}`, but that of the table is `{decimal}`",
+            other(decimal)
+        );
+        warn(&Profile::of_other_sign, &why, "write all numbers with one sign, or set `decimal` in `[data]`");
+        warn(&Profile::with_unit, "have a unit or brackets around a number", "write the number alone");
     }
 
     fn no_input(&self, column: usize) -> Option<NoInput> {

@@ -89,14 +89,19 @@ pub(super) fn usual(delimiter: u8) -> Option<char> {
     }
 }
 
-/// The decimal sign that the fields have.
-pub(super) fn decimal(records: &[StringRecord], delimiter: u8, preferred: Option<char>) -> char {
+/// The decimal sign that the fields have, and whether one of them settles it.
+pub(super) fn decimal(records: &[StringRecord], delimiter: u8, preferred: Option<char>) -> (char, bool) {
     let signs = Signs::of(records.iter().flat_map(StringRecord::iter));
     let unclear = || match (signs.grouped_commas, delimiter) {
         (1.., b';') if preferred.is_none() => ',',
         _ => preferred.unwrap_or('.'),
     };
-    signs.settled().unwrap_or_else(unclear)
+    (signs.settled().unwrap_or_else(unclear), signs.settled().is_some())
+}
+
+/// The sign that is no decimal one where this one is.
+pub(super) fn other(decimal: char) -> char {
+    if decimal == '.' { ',' } else { '.' }
 }
 
 pub(super) fn sign(field: &str) -> Option<Sign> {
@@ -150,7 +155,7 @@ fn undivided(field: &str) -> Cow<'_, str> {
 
 /// The form of a number that Rust reads; `None` if the field is no number.
 pub(super) fn plain(field: &str, decimal: char) -> Option<Cow<'_, str>> {
-    let other = if decimal == '.' { ',' } else { '.' };
+    let other = other(decimal);
     let is_float = |text: &str| text.parse::<f64>().is_ok();
     if decimal == '.' && is_float(field) {
         return Some(field.into());
@@ -211,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_decimal_sign_is_that_of_the_numbers() {
-        let of = |fields: &[&str], delimiter: u8| decimal(&[StringRecord::from(fields.to_vec())], delimiter, None);
+        let of = |fields: &[&str], delimiter: u8| decimal(&[StringRecord::from(fields.to_vec())], delimiter, None).0;
         assert_eq!(of(&["1,5", "2"], b';'), ',');
         assert_eq!(of(&["1.234,5", "2"], b';'), ',');
         assert_eq!(of(&["0,500", "a"], b';'), ',');

@@ -57,8 +57,8 @@ pub struct ColumnSketch {
 /// When it can't be read, or a line has another number of fields.
 pub fn sketch(path: &Path) -> Result<Sketch> {
     let source = TableSource::open(path)?;
-    let dialect = Dialect::of(&source, &CsvSettings::of_outputs(Vec::new()), None)?;
-    let Survey { rows, columns } = Survey::of(&source, &dialect)?;
+    let mut dialect = Dialect::of(&source, &CsvSettings::of_outputs(Vec::new()), None)?;
+    let Survey { rows, columns } = Survey::of(&source, &mut dialect)?;
     let name = |index: usize| dialect.header().and_then(|header| header.get(index)).map(str::to_owned);
     let columns = columns.into_iter().enumerate().map(|(index, profile)| ColumnSketch {
         column: TableColumn { index, name: name(index), ..TableColumn::default() },

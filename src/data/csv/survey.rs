@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::dates::Forms;
 use super::dialect::Dialect;
 use super::header::written;
-use super::numerals::{Sign, Signs, has_three_groups, plain, sign, usual};
+use super::nearly::{Alike, NearlyNumbers};
+use super::numerals::{Sign, Signs, has_three_groups, other, plain, sign, usual};
 use super::settings::ColumnKind;
 use super::source::TableSource;
 use crate::schema::few;
@@ -42,6 +43,7 @@ pub(super) struct Profile {
     /// Fields that are there.
     pub there: usize,
     numbers: usize,
+    nearly: NearlyNumbers,
     whole: usize,
     booleans: usize,
     forms: Forms,
@@ -121,7 +123,19 @@ pub enum NoInput {
 }
 
 impl Survey {
-    pub fn of(source: &TableSource, dialect: &Dialect) -> Result<Self> {
+    /// Looks at all rows. Where no number at the start of the table settles the decimal sign, a later one does.
+    pub fn of(source: &TableSource, dialect: &mut Dialect) -> Result<Self> {
+        let this = Self::read(source, dialect)?;
+        match this.signs().settled() {
+            Some(later) if !dialect.is_decimal_settled && later != dialect.decimal => {
+                (dialect.decimal, dialect.is_decimal_settled) = (later, true);
+                Self::read(source, dialect)
+            }
+            _ => Ok(this),
+        }
+    }
+
+    fn read(source: &TableSource, dialect: &Dialect) -> Result<Self> {
         let mut this = Self { rows: 0, columns: vec![Profile::default(); dialect.width] };
         dialect.for_each_row(source, |record| {
             this.rows += 1;
@@ -131,17 +145,26 @@ impl Survey {
         Ok(this)
     }
 
+    /// Decimal signs of all numbers.
+    fn signs(&self) -> Signs {
+        let mut all = Signs::default();
+        self.columns.iter().for_each(|column| all.add_all(&column.signs));
+        all
+    }
+
     /// Warns of columns, by their places and names, all of whose numbers can be read with a decimal point or a comma, in a table that
     /// does not tell.
     pub fn warn_of_signs(&self, who: &str, dialect: &Dialect, columns: impl Iterator<Item = (usize, String)>) {
-        let mut all = Signs::default();
-        self.columns.iter().for_each(|column| all.add_all(&column.signs));
+        let all = self.signs();
+        if !is_doubtful(dialect) {
+            return;
+        }
         let unclear = columns.filter(|(column, _)| self.columns[*column].signs.is_unclear());
         let (places, names): (Vec<usize>, Vec<String>) = unclear.unzip();
         let first = places.first().and_then(|column| self.columns[*column].unclear.as_deref());
         let is_told = all.is_certain() && all.settled() == Some(dialect.decimal);
         let Some(example) = first.filter(|_| !is_told) else { return };
-        let (decimal, other) = if dialect.decimal == '.' { ('.', ',') } else { (',', '.') };
+        let (decimal, other) = (dialect.decimal, other(dialect.decimal));
         let [read, else_read] = [decimal, other].map(|sign| plain(example, sign).unwrap_or_default());
         let columns = if names.len() == 1 { "column" } else { "columns" };
         log::warn!(
@@ -179,8 +202,10 @@ impl Profile {
                 self.distinct.add(hash);
                 self.sum = self.sum.wrapping_add(hash);
             }
+        } else {
+            self.nearly.add(field, dialect);
         }
-        if is_doubtful(dialect)
+        if (is_doubtful(dialect) || !dialect.is_decimal_settled)
             && let Some(sign) = sign(field)
         {
             self.signs.add(sign);
@@ -218,9 +243,22 @@ impl Profile {
 
     /// Whether it holds numbers, perhaps with a few mistakes.
     pub fn is_mostly_numbers(&self) -> bool {
-        #[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
-        let part = self.numbers as f64 / self.there.max(1) as f64;
-        self.numbers == self.there || (self.there >= FEWEST_MISTAKEN && part >= MOSTLY)
+        is_mostly(self.numbers, self.there)
+    }
+
+    /// A field of a column that is taken for names, but with the other decimal sign would hold numbers.
+    pub fn of_other_sign(&self) -> Option<&str> {
+        self.nearly_numbers(&self.nearly.of_other_sign)
+    }
+
+    /// A field of a column that is taken for names, but holds numbers with a unit.
+    pub fn with_unit(&self) -> Option<&str> {
+        self.nearly_numbers(&self.nearly.with_unit)
+    }
+
+    fn nearly_numbers<'a>(&self, fields: &'a Alike) -> Option<&'a str> {
+        let is_number = self.kind() == ColumnKind::Category && is_mostly(self.numbers + fields.count, self.there);
+        fields.example.as_deref().filter(|_| is_number)
     }
 
     /// The kind of its fields.
@@ -310,6 +348,12 @@ impl Profile {
     fn numbers_rows(&self) -> bool {
         self.there + self.missing >= FEWEST_NUMBERED && self.rising.flatten().is_some()
     }
+}
+
+/// Whether so many fields are numbers that the others are mistakes.
+#[allow(clippy::cast_precision_loss, reason = "numbers of rows are far below 2^52")]
+fn is_mostly(numbers: usize, there: usize) -> bool {
+    numbers == there || (there >= FEWEST_MISTAKEN && numbers as f64 / there.max(1) as f64 >= MOSTLY)
 }
 
 /// Whether a column of this name may hold numbers of rows; other programs write them without a name.

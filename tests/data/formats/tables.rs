@@ -276,3 +276,21 @@ fn thousands_with_blanks_and_apostrophes_are_numbers() {
     let schema = csv::open(path, &of("y", TargetKind::Classes)).unwrap().dataset.schema();
     assert!(matches!(schema.inputs[0].columns[0].encoding.as_ref().unwrap().code, Code::Category { .. }), "{schema:?}");
 }
+
+/// The start of a table, at which the signs are looked for, has 256 KiB.
+#[test]
+fn a_decimal_sign_far_behind_the_start_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    for delimiter in [';', ','] {
+        let row = |row: usize| {
+            let x = if row < 30_000 { (row % 10).to_string() } else { format!("\"{},5\"", row % 10) };
+            format!("{x}{delimiter}a long enough field{delimiter}{}\n", row % 2)
+        };
+        let text: String = (0..30_400).map(row).collect();
+        let path = write(&folder, "t.csv", format!("x{delimiter}name{delimiter}y\n{text}"));
+        let schema = csv::open(path, &of("y", TargetKind::Values)).unwrap().dataset.schema();
+        let column = &schema.inputs[0].columns[0];
+        assert_eq!(column.seen.as_ref().unwrap().range, Some([0.0, 9.5]), "{delimiter}");
+        assert!(matches!(schema.format, Format::Csv { decimal: ',', .. }));
+    }
+}
