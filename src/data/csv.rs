@@ -294,7 +294,7 @@ impl<'a> ReadTable<'a> {
         };
         self.fit(settings, &rows);
         self.look_at_targets(&rows);
-        let mut notes = notes::notes(&self);
+        let mut notes = notes::notes(&self, &rows);
         let texts = self.texts();
         let origins = self.source.file().and_then(TableFile::of).map(|file| self.origins(file).shared());
         let mut arrays = Vec::new();
@@ -421,7 +421,7 @@ impl<'a> ReadTable<'a> {
                     let who = format!("{}, column `{}`", self.source.named(), crate::shown(&name));
                     drift::check(&who, &fields, &lost, (encoding, seen.as_ref()))?;
                 }
-                None => notes.extend(notes::rare(&name, &lost)),
+                None => notes.extend(notes::rare(&name, &lost, seen.as_ref())),
             }
         }
         Ok(values)

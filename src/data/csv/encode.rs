@@ -135,8 +135,9 @@ impl Fields {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    pub fn missing(&self) -> usize {
-        (0..self.len()).filter(|row| self.is_missing(*row)).count()
+    /// Number of the missing fields in some rows.
+    pub fn missing(&self, rows: impl Iterator<Item = usize>) -> usize {
+        rows.filter(|row| self.is_missing(*row)).count()
     }
 
     /// All numbers that are there.
@@ -152,7 +153,7 @@ impl Fields {
 
     /// Contents of the training rows.
     pub fn seen(&self, encoding: &Encoding, rows: &[usize]) -> Seen {
-        let missing = rows.iter().filter(|row| self.is_missing(**row)).count();
+        let missing = self.missing(rows.iter().copied());
         let (Code::Category { categories } | Code::Index { categories }, Self::Names { places, .. }) =
             (&encoding.code, self)
         else {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::encode::Lost;
 use super::survey::NoInput;
-use super::{Fields, InputFields, ReadTable};
-use crate::schema::{Code, few};
+use super::{InputFields, ReadTable};
+use crate::schema::{Code, Seen, few};
 use crate::shown::counted;
 use crate::thousands;
 
@@ -14,9 +14,12 @@ const LARGE: f64 = 20.0;
 /// Largest over smallest column above which their sizes are very different.
 const VERY_DIFFERENT: f64 = 100.0;
 
-pub(super) fn notes(table: &ReadTable<'_>) -> Vec<String> {
+/// `rows` are those to train on.
+pub(super) fn notes(table: &ReadTable<'_>, rows: &[usize]) -> Vec<String> {
     let left_out = left_out(table);
-    let others = [suspects(table), unused(table), missing(table), without_target(table), torn(table), unscaled(table)];
+    let [marked, unmarked] = missing(table, rows);
+    let others =
+        [suspects(table), unused(table), marked, unmarked, without_target(table), torn(table), unscaled(table)];
     let others = others.into_iter().chain([numbered(table), codes(table)]);
     left_out.into_iter().chain(others.flatten()).collect()
 }
@@ -82,18 +85,37 @@ fn codes(table: &ReadTable<'_>) -> Option<String> {
     ))
 }
 
-/// Columns with missing fields, and how many.
-fn missing(table: &ReadTable<'_>) -> Option<String> {
-    let mut names = Vec::new();
+/// Columns with missing fields, and how many: those that are marked, and those that are not, since no training row has one.
+fn missing(table: &ReadTable<'_>, rows: &[usize]) -> [Option<String>; 2] {
+    let (mut marked, mut unmarked) = (Vec::new(), Vec::new());
     for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
         let InputFields::Columns(columns) = input else { continue };
-        let counts = columns.iter().map(Fields::missing).zip(&part.columns);
-        let named =
-            |(count, column): (usize, &usize)| format!("{} ({})", table.layout.column(*column), thousands(count));
-        names.extend(counts.filter(|(count, _)| *count > 0).map(named));
+        for ((fields, encoding), column) in columns.iter().zip(&part.encodings).zip(&part.columns) {
+            let count = fields.missing(0..table.rows);
+            let set_aside = set_aside(count, fields.missing(rows.iter().copied()));
+            let named = format!("{} ({}{set_aside})", table.layout.column(*column), thousands(count));
+            let is_marked = encoding.indicator || matches!(encoding.code, Code::Index { .. });
+            match (count, is_marked) {
+                (0, _) => {}
+                (_, true) => marked.push(named),
+                (_, false) => unmarked.push(named),
+            }
+        }
     }
-    (!names.is_empty())
-        .then(|| format!("missing fields count as mean or most frequent value, and are marked: {}", few(&names)))
+    let note = |names: &[String], are: &str| {
+        (!names.is_empty())
+            .then(|| format!("missing fields count as mean or most frequent value, {are}: {}", few(names)))
+    };
+    [note(&marked, "and are marked"), note(&unmarked, "unmarked, since no training row has any")]
+}
+
+/// The fields of a count that are not in the rows to train on, in words.
+fn set_aside(count: usize, in_training: usize) -> String {
+    match count.saturating_sub(in_training) {
+        0 => String::new(),
+        _ if in_training == 0 => ", all in rows set aside".into(),
+        others => format!(", {} in rows set aside", thousands(others)),
+    }
 }
 
 fn without_target(table: &ReadTable<'_>) -> Option<String> {
@@ -101,14 +123,16 @@ fn without_target(table: &ReadTable<'_>) -> Option<String> {
     (table.without_target > 0).then(|| format!("{} {rows} left out", thousands(table.without_target)))
 }
 
-/// Categories that are too rare to have an element.
-pub(super) fn rare(column: &str, lost: &Lost) -> Option<String> {
+/// Categories that are too rare to have an element; `seen` has those of the training rows.
+pub(super) fn rare(column: &str, lost: &Lost, seen: Option<&Seen>) -> Option<String> {
     let are = if lost.others == 1 { "is" } else { "are" };
+    let set_aside = set_aside(lost.others, seen.map_or(lost.others, |seen| seen.others));
     (lost.others > 0).then(|| {
         format!(
-            "{} of `{}` {are} of no frequent category of the training rows: {}",
+            "{} of `{}`{set_aside}{} {are} of no frequent category of the training rows: {}",
             counted(thousands(lost.others), "field"),
             crate::shown(column),
+            if set_aside.is_empty() { "" } else { "," },
             few(&lost.names)
         )
     })

@@ -253,6 +253,37 @@ fn the_tables_of_scikit_learn_name_their_classes() {
     }
 }
 
+/// Counts are those of pandas' `isna().sum()`; no mean is taken of the rows set aside.
+#[test]
+fn gaps_are_counted_in_the_table_and_in_the_rows_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = |is_gap: &dyn Fn(usize) -> bool| {
+        let row = |row: usize| format!("{},{row},{}\n", if is_gap(row) { "" } else { "7.5" }, row % 2);
+        let path = write(&folder, "t.csv", format!("x,z,y\n{}", (0..20).map(row).collect::<String>()));
+        let path = path.display();
+        config(&format!("type = 'csv'\ntrain = '{path}'\ntarget = 'y'\ntarget_kind = 'values'\nnumbers = 'unchanged'"))
+    };
+    let apart: Vec<usize> = {
+        let rows = split(data(&|_| false).open().unwrap().train, 0.25, 3).unwrap().1;
+        all(&rows).inputs[0].iter().map(|z| *z as usize).collect()
+    };
+    assert_eq!(apart.len(), 5, "{apart:?}");
+    let stay: Vec<usize> = (0..20).filter(|row| !apart.contains(row)).collect();
+    let aside = Aside { fraction: Some(0.25), seed: 3, ..Aside::default() };
+    let notes = |gaps: &[usize], aside| {
+        let notes = data(&|row| gaps.contains(&row)).open_aside(aside).unwrap().train.notes();
+        notes.into_iter().find(|note| note.starts_with("missing"))
+    };
+    let start = "missing fields count as mean or most frequent value, ";
+    let gaps = [stay[0], stay[1], stay[2], apart[0]];
+    assert_eq!(notes(&gaps, None), Some(format!("{start}and are marked: x (4)")));
+    assert_eq!(notes(&gaps, Some(aside)), Some(format!("{start}and are marked: x (4, 1 in rows set aside)")));
+    assert_eq!(
+        notes(&apart[..2], Some(aside)),
+        Some(format!("{start}unmarked, since no training row has any: x (2, all in rows set aside)"))
+    );
+}
+
 /// As French, Scandinavian and Swiss spreadsheets write them; all signs but one are U+00A0, U+202F, U+2019 and the like.
 #[test]
 fn thousands_with_blanks_and_apostrophes_are_numbers() {
