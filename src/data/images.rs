@@ -15,6 +15,7 @@ pub use self::list::Unreadable;
 
 use self::list::{ClassFolder, LeftOutFiles, class_folders, images_in, no_images, problems, refuse_all};
 use super::digest::Digest;
+use super::labels::lookalikes;
 use super::{BatchMut, Dataset, Origin, label_value};
 use crate::schema::{Format, LabelMode, Schema, few};
 use crate::{Error, Result, Shape, shown};
@@ -373,7 +374,12 @@ impl Dataset for ImageFolder {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.images.notes()
+        let groups: Vec<String> = lookalikes(self.classes.iter()).iter().map(|names| names.join(" / ")).collect();
+        let note = format!(
+            "classes that differ only in case or blanks count as different ones; if they are one, join their folders: {}",
+            few(&groups)
+        );
+        self.images.notes().into_iter().chain((!groups.is_empty()).then_some(note)).collect()
     }
 
     fn unreadable(&self) -> Vec<(usize, String)> {

@@ -1,5 +1,8 @@
 //! Classes of the rows of a dataset, by their targets.
 
+#[cfg(feature = "files")]
+use std::collections::BTreeMap;
+
 use super::Dataset;
 use super::batch::first_target_that;
 use crate::Result;
@@ -40,6 +43,17 @@ pub(super) fn labels(dataset: &dyn Dataset, target: usize) -> Result<Option<Vec<
     };
     let other = first_target_that(dataset, target, is_no_label)?;
     Ok(other.is_none().then_some(labels))
+}
+
+/// Names that differ only in upper and lower case or in blanks, group by group.
+#[cfg(feature = "files")]
+pub(super) fn lookalikes<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Vec<&'a str>> {
+    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        let folded = name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        groups.entry(folded).or_default().push(name);
+    }
+    groups.into_values().filter(|names| names.len() > 1).collect()
 }
 
 /// The part of the labels of a target that are of each class, without those of a class that the loss ignores. Labels have been

@@ -140,6 +140,12 @@ impl Fields {
         rows.filter(|row| self.is_missing(*row)).count()
     }
 
+    /// The different names that are there.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        let met = if let Self::Names { met, .. } = self { Some(met) } else { None };
+        met.into_iter().flat_map(BTreeMap::keys)
+    }
+
     /// All numbers that are there.
     pub fn all(&self) -> impl Iterator<Item = f64> + '_ {
         let values: &[f64] = if let Self::Numbers(values) | Self::Days(values) = self { values } else { &[] };

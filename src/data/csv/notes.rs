@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::classes::{ClassLabels, number};
 use super::encode::Lost;
 use super::survey::NoInput;
-use super::{InputFields, ReadTable};
+use super::{InputFields, ReadTable, TargetValues};
+use crate::data::labels::lookalikes;
 use crate::schema::{Code, Seen, few};
 use crate::shown::counted;
 use crate::thousands;
@@ -20,7 +22,7 @@ pub(super) fn notes(table: &ReadTable<'_>, rows: &[usize]) -> Vec<String> {
     let [marked, unmarked] = missing(table, rows);
     let others =
         [suspects(table), unused(table), marked, unmarked, without_target(table), torn(table), unscaled(table)];
-    let others = others.into_iter().chain([numbered(table), codes(table)]);
+    let others = others.into_iter().chain([numbered(table), codes(table), spellings(table)]);
     left_out.into_iter().chain(others.flatten()).collect()
 }
 
@@ -83,6 +85,38 @@ fn codes(table: &ReadTable<'_>) -> Option<String> {
         thousands(names.len()),
         few(&names)
     ))
+}
+
+/// Categories and classes that look like several spellings of one. They are kept apart, as pandas does.
+fn spellings(table: &ReadTable<'_>) -> Option<String> {
+    let mut found = Vec::new();
+    let mut look_at = |column: usize, groups: Vec<Vec<&str>>| {
+        // Numbers such as `1e5` and `1E+05` are one class.
+        let are_names = |names: &&Vec<&str>| names.iter().any(|name| number(name).is_none());
+        let groups: Vec<String> = groups.iter().filter(are_names).map(|names| names.join(" / ")).collect();
+        if !groups.is_empty() {
+            found.push(format!("{} ({})", table.layout.column(column), few(&groups)));
+        }
+    };
+    for (part, input) in table.layout.inputs.iter().zip(&table.inputs) {
+        let InputFields::Columns(columns) = input else { continue };
+        for ((fields, reading), column) in columns.iter().zip(&part.readings).zip(&part.columns) {
+            if reading.known.is_none() {
+                look_at(*column, lookalikes(fields.names()));
+            }
+        }
+    }
+    for (part, target) in table.layout.targets.iter().zip(&table.targets) {
+        if let (TargetValues::Classes(ClassLabels { met, known: None, .. }), [column]) = (target, &part.columns[..]) {
+            look_at(*column, lookalikes(met.keys()));
+        }
+    }
+    (!found.is_empty()).then(|| {
+        format!(
+            "values that differ only in case or blanks count as different ones; if they are one, write them alike: {}",
+            few(&found)
+        )
+    })
 }
 
 /// Columns with missing fields, and how many: those that are marked, and those that are not, since no training row has one.

@@ -329,3 +329,18 @@ fn names_that_are_no_utf_8_are_read_and_shown() {
         "{text}"
     );
 }
+
+#[test]
+fn spellings_of_one_class_are_kept_apart_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for class in ["Sea Lion", "sea  lion", "seal"] {
+        save(&folder, &format!("{class}/a.png"), image::RgbImage::from_pixel(3, 2, image::Rgb([1, 2, 3])));
+    }
+    let data = ImageFolder::open(folder.path(), TINY).unwrap();
+    assert_eq!((data.classes().len(), data.notes().len()), (3, 1));
+    assert!(
+        data.notes()[0].ends_with("if they are one, join their folders: Sea Lion / sea  lion"),
+        "{:?}",
+        data.notes()
+    );
+}

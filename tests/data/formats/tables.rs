@@ -308,6 +308,24 @@ fn thousands_with_blanks_and_apostrophes_are_numbers() {
     assert!(matches!(schema.inputs[0].columns[0].encoding.as_ref().unwrap().code, Code::Category { .. }), "{schema:?}");
 }
 
+#[test]
+fn spellings_of_one_value_are_kept_apart_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "where,done\nNew York,Yes\nnew  york,yes\nOslo,no\nnew york,YES\nOslo,no\n";
+    let data = csv::open(write(&folder, "t.csv", text), &of("done", TargetKind::Classes)).unwrap().dataset;
+    assert_eq!(data.schema().classes(0), ["YES", "Yes", "no", "yes"]);
+    assert_eq!(
+        data.notes(),
+        [
+            "values that differ only in case or blanks count as different ones; if they are one, write them alike: where (New York / new  \
+          york / new york), done (YES / Yes / yes)"
+        ]
+    );
+    let text = "where,done\nNew York,1e5\nOslo,1E+05\nOslo,2\n";
+    let data = csv::open(write(&folder, "t.csv", text), &of("done", TargetKind::Classes)).unwrap().dataset;
+    assert_eq!((data.schema().classes(0).len(), data.notes()), (2, vec![]));
+}
+
 /// The start of a table, at which the signs are looked for, has 256 KiB.
 #[test]
 fn a_decimal_sign_far_behind_the_start_counts() {
