@@ -302,7 +302,11 @@ impl<'a> ReadTable<'a> {
             std::mem::take(&mut self.inputs).into_iter().zip(self.layout.inputs.iter().zip(&texts))
         {
             let values = match (input, text) {
-                (InputFields::Texts(rows), Some(text)) => self.encoded(&rows, text)?,
+                (InputFields::Texts(rows), Some(text)) => {
+                    let (values, cut) = self.encoded(&rows, text)?;
+                    notes.extend(notes::cut(part.name.as_deref(), cut, rows.len(), text));
+                    values
+                }
                 (InputFields::Columns(columns), _) => self.elements(part, columns, &mut notes)?,
                 (InputFields::Texts(_), None) => Vec::new(),
             };
@@ -392,14 +396,20 @@ impl<'a> ReadTable<'a> {
         }
     }
 
-    /// The tokens of texts, row by row.
-    fn encoded(&self, rows: &[String], text: &Text) -> Result<Vec<f32>> {
+    /// The tokens of texts, row by row, and the number of texts that have more.
+    fn encoded(&self, rows: &[String], text: &Text) -> Result<(Vec<f32>, usize)> {
+        let mut cut = 0;
         let length = text.output_sequence_length;
         let mut values = Vec::new();
         let reserved = values.try_reserve_exact(rows.len().saturating_mul(length));
         reserved.map_err(|_| super::no_memory(&self.source.named()))?;
-        rows.iter().for_each(|row| values.extend(text.vocabulary.encode_padded(row, length)));
-        Ok(values)
+        for row in rows {
+            let tokens = text.vocabulary.encode_padded(row, length);
+            let is_full = tokens.last().is_some_and(|last| *last != 0.0);
+            cut += usize::from(is_full && text.vocabulary.n_tokens(row) > length);
+            values.extend(tokens);
+        }
+        Ok((values, cut))
     }
 
     /// The elements of an input, row by row. Each column's fields are given free once they are written.

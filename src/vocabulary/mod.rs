@@ -181,6 +181,12 @@ impl Vocabulary {
         row
     }
 
+    /// Number of a text's tokens, with those of begin and end around word pieces.
+    #[cfg(feature = "files")]
+    pub(crate) fn n_tokens(&self, text: &str) -> usize {
+        self.encode(text).len() + if self.word_pieces.is_some() { 2 } else { 0 }
+    }
+
     /// The text of numbers. Words are joined by blanks; padding and numbers without a token give nothing.
     pub fn decode(&self, numbers: &[u32]) -> String {
         let tokens =

@@ -40,7 +40,10 @@ pub(super) fn data_text(head: &str, text: &ColumnSketch, key: &str) -> Result<St
         format!(
             "{head}\n[[data.inputs]]\nname = {}\ncolumns = [{key}]\n{}{}",
             quoted(&name(text)),
-            commented(&format!("output_sequence_length = {length}"), "words that count; zeros follow a shorter text"),
+            commented(
+                &format!("output_sequence_length = {length}"),
+                "words that count: longer texts are cut, zeros follow shorter ones"
+            ),
             commented(
                 &format!("tokens = {{ max_tokens = {MOST_WORDS} }}"),
                 "the most frequent words; they are kept in the model file"

@@ -7,7 +7,7 @@ use super::encode::Lost;
 use super::survey::NoInput;
 use super::{InputFields, ReadTable, TargetValues};
 use crate::data::labels::lookalikes;
-use crate::schema::{Code, Seen, few};
+use crate::schema::{Code, Seen, Text, few};
 use crate::shown::counted;
 use crate::thousands;
 
@@ -85,6 +85,20 @@ fn codes(table: &ReadTable<'_>) -> Option<String> {
         thousands(names.len()),
         few(&names)
     ))
+}
+
+/// Texts of which not all tokens are read.
+pub(super) fn cut(input: Option<&str>, cut: usize, rows: usize, text: &Text) -> Option<String> {
+    let are = if cut == 1 { "is" } else { "are" };
+    (cut > 0).then(|| {
+        format!(
+            "{} of {} texts of `{}` {are} cut after {} tokens: `output_sequence_length` says how many count",
+            thousands(cut),
+            thousands(rows),
+            crate::shown(input.unwrap_or_default()),
+            thousands(text.output_sequence_length)
+        )
+    })
 }
 
 /// Categories and classes that look like several spellings of one. They are kept apart, as pandas does.

@@ -98,7 +98,8 @@ fn columns_of_texts_share_a_vocabulary() {
     assert_eq!(batch.inputs[0][..], [2.0, 3.0, 5.0, 2.0, 6.0, 0.0]);
     assert_eq!(batch.inputs[1][..], [4.0, 2.0, 3.0, 0.0]);
     assert_eq!(batch.targets[0][..], [1.0, 0.0]);
-    assert_eq!(data.notes(), Vec::<String>::new(), "texts may have several lines, and are not to be scaled");
+    let cut = "1 of 2 texts of `a` is cut after 3 tokens: `output_sequence_length` says how many count";
+    assert_eq!(data.notes(), [cut], "texts may have several lines, and are not to be scaled");
 
     let later = write(&folder, "later.csv", "second,first\nbe bee,See\n");
     let inputs = DataConfig::of_schema(&schema, &later).unwrap().open_inputs(&later, Some(&schema)).unwrap();
@@ -127,4 +128,25 @@ fn settings_of_texts_that_clash_are_refused() {
     assert!(many.contains("needs `output_sequence_length` up to ") && many.contains("has 2147483648"), "{many}");
     let none = message(pairs(&folder, "output_sequence_length = 0").open());
     assert!(none.contains("needs one column of texts and at least 1 token, but has 1 columns and 0"), "{none}");
+}
+
+#[test]
+fn texts_that_are_cut_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "t.csv", "text,y\na b c,0\na b c d,1\n,0\na b c d e f,1\n");
+    let notes = |length: usize| {
+        let text = Column::Name("text".into());
+        let inputs = vec![InputColumns::text("review", text, length, TokenSettings::default())];
+        let of_y = CsvSettings::new(Column::Name("y".into()), TargetKind::Classes);
+        csv::open(&path, &CsvSettings { inputs, ..of_y }).unwrap().dataset.notes()
+    };
+    assert_eq!(notes(6), [""; 0]);
+    assert_eq!(
+        notes(5),
+        ["1 of 4 texts of `review` is cut after 5 tokens: `output_sequence_length` says how many count"]
+    );
+    assert_eq!(
+        notes(3),
+        ["2 of 4 texts of `review` are cut after 3 tokens: `output_sequence_length` says how many count"]
+    );
 }
