@@ -142,7 +142,8 @@ impl Texts {
         Ok(Self { vocabulary, windows, tokens, starts, unused: 0, has_targets: false })
     }
 
-    /// Reads a text file, or all `.txt` files of a folder, in the order of their names.
+    /// Reads a text file, or all `.txt` files of a folder, in the order of their names. Lines end with `\n`, as in
+    /// Python's text mode.
     ///
     /// # Errors
     ///
@@ -167,7 +168,9 @@ impl Texts {
             ));
         }
         let read = |file: &PathBuf| {
-            files::text_of(file, if is_folder { source::read_file(file) } else { source::read(file) }?)
+            let text = files::text_of(file, if is_folder { source::read_file(file) } else { source::read(file) }?)?;
+            // Windows ends lines with `\r\n` and marks UTF-8: both would be characters of their own to learn.
+            Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").replace('\r', "\n"))
         };
         texts.iter().map(read).collect()
     }

@@ -130,6 +130,16 @@ fn settings_of_texts_that_clash_are_refused() {
     assert!(none.contains("needs one column of texts and at least 1 token, but has 1 columns and 0"), "{none}");
 }
 
+/// Files of Windows give the tokens of Python's text mode: no `\r`, and no mark of UTF-8.
+#[test]
+fn ends_of_lines_do_not_depend_on_the_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |text: &str| Texts::read(&write(&folder, "t.txt", text)).unwrap();
+    for text in ["one\ntwo\n\nthree\n", "one\r\ntwo\r\n\r\nthree\r\n", "\u{feff}one\rtwo\r\rthree\r"] {
+        assert_eq!(read(text), ["one\ntwo\n\nthree\n"]);
+    }
+}
+
 #[test]
 fn texts_that_are_cut_are_counted() {
     let folder = tempfile::tempdir().unwrap();
