@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use manyhands::data::csv::{ColumnKind, InputColumns, NumberScale, TargetKind};
+use manyhands::data::csv::{ColumnKind, InputColumns, NumberScale, OutputColumns, TargetKind};
 use manyhands::data::{Augmentation, DataConfig, FillMode, FlipMode, TokenSettings, Unreadable};
 use manyhands::layers::{Activation, Initializer, Interpolation, MergeMode, Padding, Padding1D};
 use manyhands::schema::{LabelMode, Missing, Pixels};
@@ -91,6 +91,7 @@ fn data(page: &mut String) {
     choices::<LabelMode>(page, "`label_mode`");
     choices::<Unreadable>(page, "`unreadable`");
     section(page, "[[data.inputs]]", &schema_of::<InputColumns>(), &[]);
+    section(page, "[[data.outputs]]", &schema_of::<OutputColumns>(), &[]);
     section(page, "tokens", &schema_of::<TokenSettings>(), &[]);
 }
 
