@@ -8,7 +8,7 @@ use manyhands::schema::few;
 use manyhands::{Error, Model, Result};
 use manyhands_engine::{files, shown::bytes};
 
-use super::run_folder::model_path;
+use super::run_folder::{load_model, model_path};
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
 
 #[derive(Args)]
@@ -32,7 +32,7 @@ pub fn run(args: &ExportArgs, terminal: &Terminal) -> Result<()> {
     let output = args.output.clone().unwrap_or_else(|| args.file.with_extension("onnx"));
     files::check_apart(&[&output], &[&args.file])?;
     check_file(&output)?;
-    let model = Model::load(&args.file)?;
+    let model = load_model(&args.file)?;
     make_folder_of(&output)?;
     let [inputs, outputs] =
         if args.encoded || !model.has_raw_form() { encoded(&model, &output)? } else { raw(&model, &output)? };

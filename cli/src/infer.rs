@@ -16,7 +16,7 @@ use ndarray::ArrayD;
 
 use super::baseline::Baseline;
 use super::classes::{Names, largest, softmax};
-use super::run_folder::model_path;
+use super::run_folder::{load_model, model_path};
 use super::seen::{SeenClasses, listed, never_predicted, without_counts};
 use super::settings::SettingsFile;
 use super::terminal::{Terminal, check_file, make_folder_of, safe};
@@ -158,7 +158,7 @@ impl TrainedModelArgs {
         path: Option<&Path>,
         open: impl FnOnce(&DataSource, &Model) -> Result<Inputs>,
     ) -> Result<ReadyModel> {
-        let model = Model::load(&self.file)?;
+        let model = load_model(&self.file)?;
         model.check_finite().map_err(|error| in_file(&self.file, error))?;
         let settings = SettingsFile::of_choice(&self.data)?;
         let evaluation = model.evaluation().filter(|_| self.data.config.is_none());

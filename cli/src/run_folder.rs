@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use manyhands::{Error, Existing, Result};
+use manyhands::{Error, Existing, Model, Result};
 use manyhands_engine::{files, shown::shown};
 
 /// Folder of the runs that are numbered, since their folders were not named.
@@ -88,6 +88,32 @@ impl RunFolder {
         [self.best(), self.last()].into_iter().find(|file| file.is_file())
     }
 
+    /// The error of a folder without a model, by what it holds.
+    fn has_no_model(&self) -> Error {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        runs.retain(|path| path.is_dir() && Self::new(path).model().is_some());
+        runs.sort();
+        let (problem, help) = match runs.first() {
+            _ if self.adapter().is_dir() => (
+                "needs a model of its own, but holds the adapter of a language model",
+                "`manyhands generate` writes with it, `manyhands merge` makes a whole model of it".to_owned(),
+            ),
+            Some(first) => {
+                ("needs to be one run, but holds several", format!("name one of them, such as `{}`", shown(first)))
+            }
+            None if self.settings().is_file() => (
+                "needs a model, but the run has saved none",
+                format!("it ended before it saved one: `manyhands train {}` begins it again", shown(&self.settings())),
+            ),
+            None => (
+                "needs to be the folder of a run, but has no `best.safetensors` and no `last.safetensors`",
+                "name the model's file, or the folder of a run, such as `runs/1`".to_owned(),
+            ),
+        };
+        Error::setting(format!("the folder `{}`", shown(&self.0)), problem, help)
+    }
+
     /// The LoRA adapter of a language model of others.
     pub fn adapter(&self) -> PathBuf {
         self.0.join("adapter")
@@ -165,6 +191,11 @@ impl RunFolder {
 /// Reads a model's path from the command line: the folder of a run stands for its best model, or for its last where it chose none.
 pub fn model_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(|path| RunFolder::new(&path).model().unwrap_or(path))
+}
+
+/// Loads a model from a path that [`model_path`] read: a folder that is left there has none.
+pub fn load_model(path: &Path) -> Result<Model> {
+    if path.is_dir() { Err(RunFolder::new(path).has_no_model()) } else { Model::load(path) }
 }
 
 /// The tables of settings without which a checkpoint is another model's.

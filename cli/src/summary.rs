@@ -9,7 +9,7 @@ use manyhands_engine::shown::{bytes, counted};
 use manyhands_engine::table::Table;
 
 use super::MemoryChoice;
-use super::run_folder::model_path;
+use super::run_folder::{load_model, model_path};
 use super::settings::{ModelSource, SettingsFile};
 use super::terminal::{Terminal, columns};
 
@@ -32,7 +32,7 @@ pub fn run(args: &SummaryArgs, terminal: &Terminal) -> Result<()> {
         let trainer = Trainer::new(model, compile)?.placement(settings.training.placement.clone());
         return show_memory(&settings, &args.memory.or(settings.training.memory.as_ref()), &trainer, terminal);
     }
-    show(&Model::load(&args.file)?, terminal);
+    show(&load_model(&args.file)?, terminal);
     // A file that holds only a model is no error here.
     if let Ok(checkpoint) = Checkpoint::load(&args.file) {
         let progress = &checkpoint.progress;

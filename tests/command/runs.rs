@@ -62,6 +62,29 @@ fn each_run_has_a_folder_with_a_number_and_its_last_line_predicts() {
 }
 
 #[test]
+fn a_folder_without_a_model_is_refused_with_a_word_on_what_it_is() {
+    let folder = folder();
+    succeed(&folder, "train run.toml --quiet --epochs 1 --run all/one");
+    for (path, problem, help) in [
+        ("all", "`all` needs to be one run, but holds several", "name one of them, such as `all/one`"),
+        ("all/one", "`all/one` needs a model, but the run has saved none", "`manyhands train all/one/run.toml`"),
+        ("empty", "`empty` needs to be the folder of a run, but has no `best.safetensors`", "such as `runs/1`"),
+        ("tuned", "`tuned` needs a model of its own, but holds the adapter", "`manyhands generate`"),
+    ] {
+        fs::create_dir_all(folder.path().join("empty")).unwrap();
+        fs::create_dir_all(folder.path().join("tuned/adapter")).unwrap();
+        for line in ["evaluate PATH table.csv", "predict PATH table.csv", "export PATH out.onnx", "summary PATH"] {
+            let error = refused(&folder, &line.replace("PATH", path));
+            assert!(error.contains(&format!("the folder {problem}")) && error.contains(help), "{line}: {error}");
+        }
+        for file in ["best", "last"].map(|name| folder.path().join(format!("all/one/{name}.safetensors"))) {
+            drop(fs::remove_file(file));
+        }
+    }
+    assert!(!folder.path().join("out.onnx").exists());
+}
+
+#[test]
 fn runs_that_begin_at_once_do_not_share_a_folder() {
     let folder = folder();
     let start = |_| command(&folder, "train run.toml --epochs 1").stdout(Stdio::piped()).spawn().unwrap();
