@@ -390,11 +390,12 @@ impl Dataset for ImageFolder {
         self.images.origins(rows)
     }
 
-    /// That of the files' names and labels.
+    /// That of the files' names, sizes and labels. Times of change differ between machines.
     fn digest(&self) -> Option<u64> {
         let mut digest = Digest::default();
-        for (name, label) in self.images.names().iter().zip(&self.labels) {
-            digest.add_bytes(name.as_bytes());
+        for (file, label) in self.images.files.iter().zip(&self.labels) {
+            digest.add_bytes(self.images.name(file).as_bytes());
+            digest.add(file.metadata().map_or(0, |metadata| metadata.len()));
             digest.add(*label as u64);
         }
         Some(digest.value())

@@ -344,3 +344,15 @@ fn spellings_of_one_class_are_kept_apart_and_told() {
         data.notes()
     );
 }
+
+/// A resumed run asks whether its data are those of before.
+#[test]
+fn another_picture_under_the_same_name_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    save(&folder, "cat/a.png", image::RgbImage::from_pixel(3, 2, image::Rgb([1, 2, 3])));
+    let digest = || ImageFolder::open(folder.path(), TINY).unwrap().digest();
+    let before = digest();
+    assert_eq!(digest(), before);
+    save(&folder, "cat/a.png", image::RgbImage::from_fn(30, 20, |x, y| image::Rgb([(x * y) as u8, 7, 9])));
+    assert_ne!(digest(), before);
+}
