@@ -97,6 +97,16 @@ fn names_that_are_nearly_numbers_are_told() {
     }
 }
 
+/// A spreadsheet may end each line with delimiters of empty columns.
+#[test]
+fn a_column_without_a_name_is_named_by_its_place() {
+    let home = tempfile::tempdir().unwrap();
+    let rows: String = (0..40).map(|row| format!("{},,{},\n", row % 7, ["a", "b"][row % 2])).collect();
+    fs::write(home.path().join("t.csv"), format!("x,,,\n{rows}")).unwrap();
+    assert!(succeed(&home, "init t.csv").contains("the model predicts the class in `column 2`"));
+    succeed(&home, "train run.toml --quiet --epochs 1 --save a.safetensors");
+}
+
 #[test]
 fn a_last_column_that_is_not_the_target_is_told() {
     let home = tempfile::tempdir().unwrap();

@@ -78,9 +78,12 @@ pub fn sketch(path: &Path) -> Result<Sketch> {
 }
 
 impl ColumnSketch {
-    /// Its name, else its index: as the settings name it.
+    /// Its name, else its index: as the settings name it. Several columns can have an empty name.
     pub fn key(&self) -> Column {
-        Column::of(&self.column)
+        match &self.column {
+            TableColumn { name: Some(name), index, .. } if name.is_empty() => Column::Index(*index),
+            column => Column::of(column),
+        }
     }
 
     /// Its contents, in a word or two.
