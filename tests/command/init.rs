@@ -245,6 +245,30 @@ fn arrays_of_numpy() {
     assert!(error.contains("`one.npy` needs to be an array of NumPy, but is none"), "{error}");
 }
 
+/// Keras, too, reads the last axis as that of the channels, but PyTorch writes the first.
+#[test]
+fn images_with_the_channels_first_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    for (shape, is_told) in [("3,8,8", true), ("1,14,14", true), ("8,8,3", false), ("3,4,4", false)] {
+        let len = 24 * 4 * shape.split(',').map(|axis| axis.parse::<usize>().unwrap()).product::<usize>();
+        let header = format!(
+            r#"{{"x":{{"dtype":"F32","shape":[24,{shape}],"data_offsets":[0,{len}]}},"y":{{"dtype":"I64","shape":[24],"data_offsets":[{len},{}]}}}}"#,
+            len + 192
+        );
+        let labels = (0..24).flat_map(|row| i64::from(row % 2).to_le_bytes());
+        let bytes: Vec<u8> = (header.len() as u64)
+            .to_le_bytes()
+            .into_iter()
+            .chain(header.bytes())
+            .chain(vec![0; len])
+            .chain(labels)
+            .collect();
+        fs::write(home.path().join("t.safetensors"), bytes).unwrap();
+        let (_, warnings) = outputs(&home, &format!("init t.safetensors -o {}.toml", shape.replace(',', "_")));
+        assert_eq!(warnings.contains("channels first as in PyTorch"), is_told, "{shape}: {warnings}");
+    }
+}
+
 #[test]
 fn tensors_of_pytorch() {
     let home = tempfile::tempdir().unwrap();

@@ -21,6 +21,8 @@ const MULTIPLE: usize = 8;
 const SHORTEST_SIDE: usize = 4;
 /// Labels that are looked for: larger ones are numbers to predict.
 const MOST_CLASSES: usize = 100_000;
+/// Channels of images, at most.
+const MOST_CHANNELS: usize = 4;
 /// Channels of each block.
 const FILTERS: [usize; 5] = [16, 32, 64, 128, 128];
 /// The first layer.
@@ -134,6 +136,14 @@ fn proposal(data: &str, note: &str) -> Result<Proposal> {
             format!("need images or rows of numbers, with a class each, but a row has shape {axes:?}"),
             "classes are whole numbers; for other arrays `docs/settings.md` lists all settings",
         ));
+    }
+    if let [channels @ (1 | 3 | 4), height, width] = axes
+        && *width > MOST_CHANNELS
+    {
+        log::warn!(
+            "rows of {axes:?} look like images of {channels} channels and {height}×{width} pixels, channels first as in PyTorch; they are \
+             read as height, width and channels\n  help: write them channels last, as Keras has them: `x.transpose(0, 2, 3, 1)`"
+        );
     }
     let (epochs, patience, learning_rate) = if is_images { (40, 15, "0.002") } else { (60, 8, "0.001") };
     let schedule = TrainingLength { rows: train.len(), epochs, patience, learning_rate, has_cosine: is_images };
