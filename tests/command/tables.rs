@@ -91,6 +91,12 @@ fn names_that_are_nearly_numbers_are_told() {
     let needed = "warning: `t.csv`, column x: values such as `1,5` would be numbers with the decimal sign `,`, but that of the table is \
                   `.`, so the column does not count as numbers\n";
     assert!(warning().starts_with(needed), "{}", warning());
+    let row = |row: usize| {
+        format!("{};{}\n", if row % 5 == 2 { "k.A.".into() } else { row.to_string() }, ["a", "b"][row % 2])
+    };
+    fs::write(home.path().join("t.csv"), format!("x;kind\n{}", (0..40).map(row).collect::<String>())).unwrap();
+    let needed = "warning: `t.csv`, column x: values such as `k.A.` stand among numbers, so the column does not count as numbers\n";
+    assert!(warning().starts_with(needed), "{}", warning());
     for (first, last) in [("A", ""), ("", "-b9-c"), ("x ", " or longer than a unit")] {
         table(first, last, "");
         assert_eq!(warning(), "", "{first} {last}");

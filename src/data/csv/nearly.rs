@@ -1,8 +1,12 @@
-//! Fields that would be numbers with the other decimal sign, or without their unit.
+//! Fields that would be numbers with the other decimal sign, or without their unit, and words among numbers.
+
+use std::collections::BTreeSet;
 
 use super::dialect::Dialect;
 use super::numerals::{other, plain};
 
+/// Different words among numbers that may stand for missing ones, at most.
+const MOST_WORDS: usize = 3;
 /// Most characters of a unit.
 const MOST_OF_UNIT: usize = 8;
 
@@ -13,6 +17,8 @@ pub(super) struct NearlyNumbers {
     pub of_other_sign: Alike,
     /// Fields that are numbers with the unit of the first.
     pub with_unit: Alike,
+    /// Different fields that are no numbers, up to one more than [`MOST_WORDS`].
+    words: BTreeSet<String>,
     /// The characters before and behind the first number.
     unit: Option<[String; 2]>,
 }
@@ -32,9 +38,19 @@ impl Alike {
 }
 
 impl NearlyNumbers {
+    /// A field that is no number, where all of these are a few words, such as `k.A.` and `n.a.`
+    pub fn word(&self) -> Option<&str> {
+        let are_words = self.words.len() <= MOST_WORDS && self.of_other_sign.count + self.with_unit.count == 0;
+        self.words.first().filter(|_| are_words).map(String::as_str)
+    }
+
     /// Counts a field that is no number.
     pub fn add(&mut self, field: &str, dialect: &Dialect) {
-        if plain(field, other(dialect.decimal)).is_some() {
+        if self.words.len() <= MOST_WORDS && !self.words.contains(field) {
+            self.words.insert(field.to_owned());
+        }
+        let is_numeral = field.starts_with(|it: char| it.is_ascii_digit() || "+-.,".contains(it));
+        if is_numeral && plain(field, other(dialect.decimal)).is_some() {
             self.of_other_sign.add(field);
             return;
         }

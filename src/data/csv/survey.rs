@@ -26,6 +26,8 @@ const FEWEST_OF_CODE: usize = 4;
 const FEWEST_OF_HEX: usize = 16;
 /// Part of a column's fields that are numbers where the others are mistakes; part of ids that are different.
 const MOSTLY: f64 = 0.9;
+/// Different numbers beside which a few words are no categories of their own, but may stand for missing numbers.
+const FEWEST_AMONG_WORDS: f64 = 10.0;
 /// Fields of a column from which on a few can be mistakes.
 const FEWEST_MISTAKEN: usize = 10;
 
@@ -254,6 +256,14 @@ impl Profile {
     /// A field of a column that is taken for names, but holds numbers with a unit.
     pub fn with_unit(&self) -> Option<&str> {
         self.nearly_numbers(&self.nearly.with_unit)
+    }
+
+    /// A field of a column that is taken for names, but holds numbers and a few words that may stand for missing ones.
+    pub fn word_among_numbers(&self) -> Option<&str> {
+        let is_number = self.kind() == ColumnKind::Category
+            && self.numbers * 2 >= self.there
+            && self.distinct.count() >= FEWEST_AMONG_WORDS;
+        self.nearly.word().filter(|_| is_number)
     }
 
     fn nearly_numbers<'a>(&self, fields: &'a Alike) -> Option<&'a str> {
