@@ -39,6 +39,8 @@ pub(crate) use self::classes::{number, numbers};
 #[cfg(feature = "onnx")]
 pub(crate) use self::dates::{DAYS_OF_YEAR, elements as date_elements};
 pub use self::dialect::MISSING_VALUES;
+#[cfg(feature = "onnx")]
+pub(crate) use self::dialect::missing_values;
 pub use self::quotes::MAX_ROW_BYTES;
 pub(crate) use self::settings::MAX_CATEGORIES;
 pub use self::settings::{

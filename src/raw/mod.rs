@@ -82,8 +82,6 @@ fn picture(graph: &mut Graph, name: &str, shape: &Shape) -> GraphValue {
 
 /// Fields that are missing ones in a table of this schema.
 fn missing_values(schema: &Schema) -> Vec<String> {
-    match &schema.format {
-        Format::Csv { missing_values: Some(given), .. } => given.clone(),
-        _ => crate::data::csv::MISSING_VALUES.map(String::from).to_vec(),
-    }
+    let given = if let Format::Csv { missing_values, .. } = &schema.format { missing_values.as_deref() } else { None };
+    crate::data::csv::missing_values(given)
 }

@@ -20,6 +20,14 @@ pub const MISSING_VALUES: [&str; 18] = [
     "NaT",
 ];
 
+/// Fields that are missing ones, where the settings give some or none. The empty field always is.
+pub(crate) fn missing_values(given: Option<&[String]>) -> Vec<String> {
+    match given {
+        Some(given) => given.iter().cloned().chain([String::new()]).collect(),
+        None => MISSING_VALUES.map(String::from).to_vec(),
+    }
+}
+
 /// Delimiters that are looked for, in this order.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// Bytes at the start of a file that are looked at, unless its lines are longer.
@@ -106,8 +114,7 @@ impl Dialect {
             FirstLine::Classes(_) => records.get(1).map_or(0, StringRecord::len),
             _ => first.len(),
         };
-        let missing = settings.missing_values.clone();
-        let missing = missing.unwrap_or_else(|| MISSING_VALUES.map(String::from).to_vec()).into_iter().collect();
+        let missing = missing_values(settings.missing_values.as_deref()).into_iter().collect();
         let is_decimal_given = settings.decimal.is_some();
         Ok(Self { delimiter, decimal, is_decimal_given, is_decimal_settled, head, renamed, missing, width })
     }

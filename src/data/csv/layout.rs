@@ -426,8 +426,7 @@ impl<'a> Kinds<'a> {
             other(decimal)
         );
         warn(&Profile::of_other_sign, &why, "write all numbers with one sign, or set `decimal` in `[data]`");
-        let missing =
-            "if it stands for a missing number, name all such values in `missing_values`: `[\"\", \"NA\", …]`";
+        let missing = "if it stands for a missing number, name all such values in `missing_values`: `[\"NA\", …]`";
         warn(&Profile::word_among_numbers, "stand among numbers", missing);
         warn(&Profile::with_unit, "have a unit or brackets around a number", "write the number alone");
     }

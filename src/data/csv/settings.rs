@@ -199,7 +199,7 @@ pub struct CsvSettings {
     pub numbers: NumberScale,
     /// Treatment of missing fields.
     pub missing: Missing,
-    /// Fields that are missing ones. Default: [`MISSING_VALUES`](super::MISSING_VALUES).
+    /// Fields that are missing ones beside the empty field. Default: [`MISSING_VALUES`](super::MISSING_VALUES).
     pub missing_values: Option<Vec<String>>,
     /// Most categories of a column: rarer ones count as none of them.
     pub max_categories: usize,

@@ -72,7 +72,7 @@ pub struct TableConfig {
     /// Treatment of missing fields.
     #[serde(default)]
     pub missing: Missing,
-    /// Fields that are missing ones; by default the empty field, `NA`, `NaN`, `null`, `?` and their like.
+    /// Fields that are missing ones beside the empty field; by default `NA`, `NaN`, `null`, `?` and their like.
     pub missing_values: Option<Vec<String>>,
     /// Most categories of a column: rarer ones count as none of them.
     #[serde(default = "max_categories")]

@@ -220,6 +220,21 @@ fn a_number_may_stand_for_a_missing_one() {
     assert!(error.starts_with("`t.csv` line 3, column 0 (`x`) needs a finite number, but holds `-999`"), "{error}");
 }
 
+/// pandas adds `na_values` to its own list, in which the empty field is.
+#[test]
+fn the_empty_field_is_missing_whatever_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "t.csv", "x,kind,y\n1,NA,a\n-999,,b\n,cat,a\n2,cat,\n3,NA,b\n");
+    let settings = CsvSettings { missing_values: Some(vec!["-999".to_owned()]), ..of("y", TargetKind::Classes) };
+    let data = csv::open(&path, &settings).unwrap().dataset;
+    // The mean of 1 and 3; `cat` and `NA` are two categories, of which `NA` is there twice.
+    let encodings: Vec<_> =
+        data.schema().inputs[0].columns.iter().map(|column| column.encoding.clone().unwrap()).collect();
+    assert_eq!((data.len(), encodings[0].fill, encodings[0].indicator), (4, Some(2.0), true));
+    assert_eq!(encodings[1].code, Code::Category { categories: vec!["NA".into(), "cat".into()] });
+    assert_eq!((encodings[1].fill, encodings[1].indicator), (Some(0.0), true));
+}
+
 #[test]
 fn rows_without_a_target_are_left_out_or_refused() {
     let folder = tempfile::tempdir().unwrap();
