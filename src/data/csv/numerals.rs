@@ -115,6 +115,7 @@ pub(super) fn sign(field: &str) -> Option<Sign> {
     match (digits.contains(','), digits.contains('.')) {
         (false, true) if ungrouped(digits, '.').is_none() => field.parse::<f64>().is_ok().then_some(Sign::Point),
         (true, false) if ungrouped(digits, ',').is_none() => plain(field, ',').map(|_| Sign::Comma),
+        (false, true) if is_address(digits) => None,
         // Two signs of one kind are no decimal signs.
         (false, true) => Some(if digits.matches('.').count() > 1 { Sign::Comma } else { Sign::GroupedPoint }),
         (true, false) => Some(if digits.matches(',').count() > 1 { Sign::Point } else { Sign::GroupedComma }),
@@ -151,6 +152,11 @@ fn undivided(field: &str) -> Cow<'_, str> {
     let (whole, rest) = digits.split_at(digits.find(['.', ',']).unwrap_or(digits.len()));
     let joined = whole.chars().find(|it| DIVIDERS.contains(it)).and_then(|divider| ungrouped(whole, divider));
     joined.map_or(field.into(), |whole| format!("{sign}{whole}{rest}").into())
+}
+
+/// Whether digits are an IP address, such as `192.168.100.105`, which settles no decimal sign.
+fn is_address(digits: &str) -> bool {
+    digits.split('.').count() == 4 && digits.split('.').all(|byte| byte.parse::<u8>().is_ok())
 }
 
 /// The form of a number that Rust reads; `None` if the field is no number.
@@ -227,6 +233,8 @@ mod tests {
         assert_eq!(of(&["1,234,567", "2,345"], b';'), '.');
         assert_eq!(of(&["1.234.567", "2.345"], b'\t'), ',');
         assert_eq!(of(&["1", "2"], b','), '.');
+        assert_eq!(of(&["192.168.100.105", "2"], b','), '.', "an address");
+        assert_eq!(of(&["1.234.567.890", "2"], b'\t'), ',');
         assert_eq!(of(&["1 234,567", "2"], b'\t'), ',', "blanks are between the groups");
         assert_eq!(of(&["1'234.567", "2"], b';'), '.');
     }
