@@ -218,6 +218,9 @@ impl TableStart {
             file.by_ref().take(missing).read_to_end(&mut bytes).map_err(|error| source.unreadable(error))?;
             let is_whole = (bytes.len() as u64) < most;
             if is_whole || most == MOST_SAMPLE_BYTES || n_lines(&bytes) >= FEWEST_LINES {
+                if names_delimiter(&bytes) {
+                    return Err(for_spreadsheets(source));
+                }
                 return if bytes.contains(&0) { Err(no_text(source)) } else { Ok(Self { bytes, is_whole }) };
             }
             most = (2 * most).min(MOST_SAMPLE_BYTES);
@@ -248,6 +251,19 @@ fn n_lines(text: &[u8]) -> usize {
 
 fn no_text(source: &TableSource) -> Error {
     Error::data(source.named(), "needs to be text, but has zero bytes", ENCODING_HELP)
+}
+
+/// Whether the first line is `sep=;` or another delimiter's, by which Excel is told how to read the file.
+fn names_delimiter(text: &[u8]) -> bool {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+    let line = text.split(|byte| b"\r\n".contains(byte)).next().unwrap_or_default();
+    let line = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\"")).unwrap_or(line);
+    line.len() == 5 && line[..4].eq_ignore_ascii_case(b"sep=")
+}
+
+fn for_spreadsheets(source: &TableSource) -> Error {
+    let problem = "needs names or values in its first line, but has `sep=`, which only spreadsheets read";
+    Error::data(source.named(), problem, "take that line out: the delimiter is found without it")
 }
 
 /// The delimiter that divides most lines into as many fields as the first.

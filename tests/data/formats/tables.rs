@@ -220,6 +220,19 @@ fn a_number_may_stand_for_a_missing_one() {
     assert!(error.starts_with("`t.csv` line 3, column 0 (`x`) needs a finite number, but holds `-999`"), "{error}");
 }
 
+/// Excel reads and hides the line, pandas takes it for the header.
+#[test]
+fn a_line_that_names_the_delimiter_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for first in ["sep=;", "\u{feff}SEP=;", "\"sep=;\""] {
+        let path = write(&folder, "t.csv", format!("{first}\r\nx;y\r\n1;a\r\n2;b\r\n"));
+        let error = message_in(&folder, csv::open(path, &of("y", TargetKind::Classes)));
+        assert!(error.starts_with("`t.csv` needs names or values in its first line, but has `sep=`"), "{error}");
+    }
+    let path = write(&folder, "t.csv", "sep=x;y\n1;a\n2;b\n");
+    assert_eq!(csv::open(path, &of("y", TargetKind::Classes)).unwrap().dataset.len(), 2);
+}
+
 /// pandas adds `na_values` to its own list, in which the empty field is.
 #[test]
 fn the_empty_field_is_missing_whatever_else_is() {
