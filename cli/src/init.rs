@@ -140,7 +140,18 @@ fn folder(path: &Path) -> Result<Proposal> {
         .filter(|entry| !entry.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")))
         .collect();
     if entries.iter().any(|entry| entry.is_dir()) {
-        return images::folder(path);
+        let has_texts = |entry: &PathBuf| {
+            let mut files = fs::read_dir(entry).into_iter().flatten().flatten();
+            files.any(|file| has_extension(&file.path(), &["txt"]))
+        };
+        return images::folder(path).map_err(|error| match entries.iter().any(has_texts) {
+            true if error.problem().starts_with("needs images") => Error::data(
+                error.who(),
+                error.problem(),
+                "texts of classes are read from a table: write each as a row, `text` and the name of its folder as `label`",
+            ),
+            _ => error,
+        });
     }
     let has = |ends: &[&str]| entries.iter().any(|entry| has_extension(entry, ends));
     if has(&["txt"]) {

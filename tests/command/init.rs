@@ -269,6 +269,19 @@ fn images_with_the_channels_first_are_told() {
     }
 }
 
+/// The folders of Keras' `text_dataset_from_directory`.
+#[test]
+fn texts_in_folders_of_classes_are_to_be_a_table() {
+    let home = tempfile::tempdir().unwrap();
+    for class in ["pos", "neg"] {
+        fs::create_dir_all(home.path().join("train").join(class)).unwrap();
+        fs::write(home.path().join("train").join(class).join("1.txt"), "a film").unwrap();
+    }
+    let error = refused(&home, "init train");
+    assert!(error.contains("the folder `train` needs images, but has none"), "{error}");
+    assert!(error.contains("texts of classes are read from a table"), "{error}");
+}
+
 #[test]
 fn tensors_of_pytorch() {
     let home = tempfile::tempdir().unwrap();
