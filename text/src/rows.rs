@@ -142,19 +142,36 @@ impl Reader<'_> {
         Ok(Document { line: 0, learned: vec![u8::from(!text.is_empty()); ids.len()], ids })
     }
 
-    /// A prompt, and the completion that is learned. Each is split into tokens by itself, as the model sees them later.
+    /// A prompt, and the completion that is learned. A prompt has the tokens that it has alone, as the model sees it later.
     fn prompted(&self, prompt: &str, completion: &str) -> Result<Document, Refused> {
-        let plain = self.tokenizer.encode(prompt, Around::None)?.ids;
-        let mut ids = self.tokenizer.encode(prompt, Around::Added)?.ids;
-        // Some tokenizers end each text, but a prompt goes on.
-        let around = ids.len().saturating_sub(plain.len());
-        let begin = (0..=around).find(|begin| ids[*begin..].starts_with(&plain));
-        ids.truncate(begin.map_or(ids.len(), |begin| begin + plain.len()));
-        let prompted = ids.len();
-        ids.extend(self.tokenizer.encode(completion, Around::None)?.ids);
+        let mut ids = self.begun(prompt)?.ids;
+        let mut prompted = ids.len();
+        let whole = self.begun(&[prompt, completion].concat())?;
+        if whole.ids.starts_with(&ids) {
+            ids = whole.ids;
+        } else {
+            ids.extend(self.tokenizer.encode(completion, Around::None)?.ids);
+            // Tokenizers of Llama 2 and Mistral put a space before each text, so also before a completion.
+            if self.tokenizer.decode(&ids)? != self.tokenizer.decode(&whole.ids)? {
+                prompted = whole.spans.partition_point(|(_, end)| *end <= prompt.len());
+                ids = whole.ids;
+            }
+        }
         self.end(&mut ids);
         let learned = (0..ids.len()).map(|token| u8::from(token >= prompted)).collect();
         Ok(Document { line: 0, ids, learned })
+    }
+
+    /// Tokens of a text that goes on: without those by which some tokenizers end each text.
+    fn begun(&self, text: &str) -> Result<Tokens, Refused> {
+        let plain = self.tokenizer.encode(text, Around::None)?.ids;
+        let mut tokens = self.tokenizer.encode(text, Around::Added)?;
+        let around = tokens.ids.len().saturating_sub(plain.len());
+        let begin = (0..=around).find(|begin| tokens.ids[*begin..].starts_with(&plain));
+        let end = begin.map_or(tokens.ids.len(), |begin| begin + plain.len());
+        tokens.ids.truncate(end);
+        tokens.spans.truncate(end);
+        Ok(tokens)
     }
 
     /// Adds the token that ends a text, unless it is there.

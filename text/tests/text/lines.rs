@@ -60,9 +60,14 @@ fn check_masks(mut fixture: Fixture) {
 
 /// A tokenizer as that of `smollm`, with another end.
 fn with_post_processor(post_processor: &serde_json::Value) -> Fixture {
+    with_part("post_processor", post_processor)
+}
+
+/// A tokenizer as that of `smollm`, but for one part.
+fn with_part(part: &str, value: &serde_json::Value) -> Fixture {
     let mut fixture = Fixture::of("smollm");
     let mut json: serde_json::Value = serde_json::from_str(fixture.tokenizer.json()).unwrap();
-    json["post_processor"] = post_processor.clone();
+    json[part] = value.clone();
     let folder = fixture.folder.path();
     std::fs::copy(golden::path("smollm/tokenizer_config.json"), folder.join("tokenizer_config.json")).unwrap();
     std::fs::write(folder.join("tokenizer.json"), json.to_string()).unwrap();
@@ -114,6 +119,25 @@ fn prompts_go_on() {
     assert_eq!(decoded(&documents[0]), "<|endoftext|>ab<|im_end|>c<|im_end|>");
     assert_eq!(fixture.learned(&documents[0]), "c<|im_end|>");
     assert_eq!(decoded(&documents[1]), "<|endoftext|>ab<|im_end|>");
+}
+
+/// Tokenizers of Llama 2 and Mistral put a space before each text. A completion begins none.
+#[test]
+fn completions_go_on_without_a_space_of_their_own() {
+    let spaced =
+        serde_json::json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true});
+    let fixture = with_part("pre_tokenizer", &spaced);
+    for (prompt, completion) in [("Say:", "hello"), ("Say: ", "hello"), ("Say:", " hello"), ("Say:\n", "hello you")] {
+        let row = serde_json::json!({"prompt": prompt, "completion": completion}).to_string();
+        let document = &fixture.read(&row)[0];
+        let text = fixture.tokenizer.decode(&document.ids).unwrap();
+        assert_eq!(text, format!(" {prompt}{completion}<|im_end|>"));
+        let learned = fixture.learned(document);
+        assert_eq!(learned.trim_start(), format!("{}<|im_end|>", completion.trim_start()));
+    }
+    // The beginning stays without a prompt, too.
+    let begun = &Fixture::of("llama").read("{\"prompt\": \"\", \"completion\": \"b\"}")[0];
+    assert_eq!((begun.ids[0], begun.ids.len()), (0, 3));
 }
 
 #[test]
