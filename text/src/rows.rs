@@ -114,8 +114,9 @@ impl Reader<'_> {
     fn document(&self, row: &Value) -> Result<Document, Refused> {
         let field = |name: &str| row.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
         if row.kind() != ValueKind::Map {
-            return Err(Refused::because("needs to be a JSON object, but is something else"));
+            return Err(no_object(row.kind()));
         }
+        refuse_unread(&field)?;
         let (messages, prompt, completion, text) =
             (field("messages"), field("prompt"), field("completion"), field("text"));
         match (messages, prompt, completion, text) {
@@ -125,8 +126,12 @@ impl Reader<'_> {
             }
             (None, None, None, Some(text)) => self.plain(&as_text("text", &text)?),
             _ => {
-                let found: Vec<String> =
-                    row.try_iter().into_iter().flatten().map(|key| format!("`{}`", shown(&key.to_string()))).collect();
+                let keys = row.try_iter().into_iter().flatten().filter_map(|key| {
+                    let value = row.get_item(&key).ok()?;
+                    let key = key.to_string();
+                    Some(format!("`{}`{}", shown(&key), if value.is_none() { " = null" } else { "" }))
+                });
+                let found: Vec<String> = keys.collect();
                 let found = if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
                 Err(Refused::because(format!(
                     "needs `messages`, `prompt` with `completion`, or `text`, and one of them, but has {found}"
@@ -195,15 +200,9 @@ impl Reader<'_> {
             }
             let begin = template.render(&messages[..number], tools, Ending::Answer)?;
             let end = template.render(&messages[..=number], tools, Ending::Closed)?;
-            if !end.starts_with(&begin) || !text.starts_with(&end) {
-                let problem = format!(
-                    "has an answer, message {}, that the chat template renders otherwise once messages follow",
-                    number + 1
-                );
-                return Err(Refused {
-                    problem,
-                    help: "give each answer a row of its own, with the messages before it".into(),
-                });
+            let is_asked_for = end.starts_with(&begin);
+            if !is_asked_for || !text.starts_with(&end) {
+                return Err(rendered_otherwise(number + 1, is_asked_for));
             }
             if begin.len() == end.len() {
                 let problem = format!("has an answer, message {}, that the chat template leaves out", number + 1);
@@ -249,6 +248,57 @@ impl From<Error> for Refused {
             help: error.help().to_owned(),
         }
     }
+}
+
+/// The problem of a row that is no object, such as a whole file that is one list.
+fn no_object(kind: ValueKind) -> Refused {
+    match kind {
+        ValueKind::Seq => Refused {
+            problem: "needs to be a JSON object, but is a list".into(),
+            help: "write each object of the list on a line of its own: `jq -c '.[]' old.json > new.jsonl`".into(),
+        },
+        _ => Refused::because("needs to be a JSON object, but is something else"),
+    }
+}
+
+/// Refuses keys that change what is to be learned, and that are not read.
+fn refuse_unread(field: &dyn Fn(&str) -> Option<Value>) -> Result<(), Refused> {
+    let wished =
+        "answers are learned, not preferences (DPO, KTO): write a row of each answer that is wished for, and no other";
+    let first = "make it the first message: {\"role\": \"system\", \"content\": \"…\"}";
+    let is_row = ["messages", "completion", "text"].into_iter().any(|key| field(key).is_some());
+    let is_given = |key: &str| field(key).is_some_and(|value| value.as_str() != Some(""));
+    let is_unwished = |label: Value| label.kind() == ValueKind::Bool && !label.is_true();
+    let found = [
+        ("`chosen`", wished, is_given("chosen")),
+        ("`rejected`", wished, is_given("rejected")),
+        ("`label` = false", wished, field("completion").is_some() && field("label").is_some_and(is_unwished)),
+        ("`system`", first, is_row && is_given("system")),
+        (
+            "`chat_template_kwargs`",
+            "leave it out: the template's own defaults hold",
+            is_row && is_given("chat_template_kwargs"),
+        ),
+    ];
+    match found.into_iter().find(|(.., is_found)| *is_found) {
+        Some((what, help, _)) => {
+            Err(Refused { problem: format!("has {what}, which is not supported"), help: help.into() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// The problem of an answer that does not stand in the text of its conversation as the model is asked for it.
+fn rendered_otherwise(number: usize, is_asked_for: bool) -> Refused {
+    let (when, help) = match is_asked_for {
+        true => ("once messages follow", "give each answer a row of its own, with the messages before it"),
+        false => (
+            "than where it asks the model for it",
+            "write it as `prompt` and `completion`, in the form that the model has for thoughts and answers",
+        ),
+    };
+    let problem = format!("has an answer, message {number}, that the chat template renders otherwise {when}");
+    Refused { problem, help: help.into() }
 }
 
 /// The error of texts without a row.

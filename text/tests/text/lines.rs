@@ -190,7 +190,12 @@ fn broken_lines_are_named() {
         ("\n \n", "needs at least one row"),
         ("{\"text\": \"a\"}\n{\"text\": ", "line 2 of `"),
         ("{\"text\": ", "needs to be JSON, but at column"),
-        ("[1]", "needs to be a JSON object"),
+        ("3", "needs to be a JSON object, but is something else"),
+        (
+            "[{\"text\": \"a\"}]",
+            "needs to be a JSON object, but is a list\n  help: write each object of the list on a line",
+        ),
+        ("{\"text\": null}", "and one of them, but has `text` = null"),
         ("{}", "but has nothing"),
         (
             "{\"prompt\": \"a\"}",
@@ -214,6 +219,29 @@ fn broken_lines_are_named() {
     assert!(error.to_string().contains("the model has no chat template"), "{error}");
 }
 
+/// Keys that other programs read, or that only other ways of training need.
+#[test]
+fn keys_that_would_change_what_is_learned_are_refused() {
+    let fixture = Fixture::of("smollm");
+    let chat = r#""messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#;
+    for (keys, what, help) in [
+        (r#""prompt": "a", "chosen": "b", "rejected": "c""#.to_owned(), "`chosen`", "not preferences (DPO, KTO)"),
+        (format!(r#"{chat}, "chosen": [], "rejected": []"#), "`chosen`", "not preferences (DPO, KTO)"),
+        (r#""text": "a", "rejected": "c""#.to_owned(), "`rejected`", "not preferences (DPO, KTO)"),
+        (r#""prompt": "a", "completion": "b", "label": false"#.to_owned(), "`label` = false", "no other"),
+        (format!(r#"{chat}, "system": "Be brief.""#), "`system`", r#"{"role": "system", "content": "…"}"#),
+        (format!(r#"{chat}, "chat_template_kwargs": {{"x": false}}"#), "`chat_template_kwargs`", "leave it out"),
+    ] {
+        let error = fixture.refused(&format!("{{{keys}}}"));
+        assert!(error.contains(&format!("has {what}, which is not supported\n  help: ")), "{error}");
+        assert!(error.contains("line 1 of `") && error.contains(help), "{error}");
+    }
+    let row = r#"{"prompt": "a", "completion": "b", "label": true, "system": "", "chosen": null, "id": 3}"#;
+    assert_eq!(fixture.learned(&fixture.read(row)[0]), "b<|im_end|>");
+    let error = fixture.refused(r#"{"conversations": [], "system": "Be brief."}"#);
+    assert!(error.contains("but has `conversations`, `system`"), "{error}");
+}
+
 /// A template that shows earlier answers without their thoughts, as that of Qwen 3.
 #[test]
 fn rewritten_answers_are_refused() {
@@ -226,7 +254,18 @@ fn rewritten_answers_are_refused() {
     let error = fixture.refused(
         &single.replace("]}", r#", {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}"#),
     );
-    assert!(error.contains("has an answer, message 2, that the chat template renders otherwise"), "{error}");
+    assert!(
+        error.contains("has an answer, message 2, that the chat template renders otherwise once messages"),
+        "{error}"
+    );
+    // It asks for a thought, and shows answers without one, as those of DeepSeek R1.
+    let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant: <think>{% endif %}";
+    fixture.template = ChatTemplate::new(source, &fixture.tokenizer).unwrap();
+    let error = fixture.refused(single);
+    assert!(
+        error.contains("renders otherwise than where it asks the model for it\n  help: write it as `prompt`"),
+        "{error}"
+    );
 }
 
 fn document(line: usize, len: u32) -> Document {
