@@ -25,21 +25,13 @@ impl Architecture {
         let settings: Map<String, Value> =
             serde_json::from_str(text).map_err(|error| refuse(format!("needs to be a JSON object, but: {error}")))?;
         let config = Config { path, settings: &settings };
+        let family = config.family()?;
         config.refuse_unknown()?;
-        let kind = config.text("model_type")?.unwrap_or_default();
-        match kind {
-            "llama" => config.llama(Family::Llama),
-            "mistral" => config.llama(Family::Mistral),
-            "qwen2" => config.llama(Family::Qwen2),
-            "qwen3" => config.llama(Family::Qwen3),
-            "gemma3_text" => config.gemma3(),
-            "gpt2" => config.gpt2(),
-            "bert" => config.bert(),
-            other => {
-                let known = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "gpt2", "bert"];
-                let problem = format!("needs a `model_type` of {}, but has `{}`", known.join(", "), shown(other));
-                Err(config.refuse(problem, names::help(other, "model type", &known)))
-            }
+        match family {
+            Family::Gemma3 => config.gemma3(),
+            Family::Gpt2 => config.gpt2(),
+            Family::Bert => config.bert(),
+            family => config.llama(family),
         }
     }
 }
@@ -66,6 +58,23 @@ impl<'a> Config<'a> {
     /// A setting, if it is there and not null.
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.settings.get(key).filter(|value| !value.is_null())
+    }
+
+    fn family(&self) -> Result<Family> {
+        match self.text("model_type")?.unwrap_or_default() {
+            "llama" => Ok(Family::Llama),
+            "mistral" => Ok(Family::Mistral),
+            "qwen2" => Ok(Family::Qwen2),
+            "qwen3" => Ok(Family::Qwen3),
+            "gemma3_text" => Ok(Family::Gemma3),
+            "gpt2" => Ok(Family::Gpt2),
+            "bert" => Ok(Family::Bert),
+            other => {
+                let known = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "gpt2", "bert"];
+                let problem = format!("needs a `model_type` of {}, but has `{}`", known.join(", "), shown(other));
+                Err(self.refuse(problem, names::help(other, "model type", &known)))
+            }
+        }
     }
 
     /// Refuses settings that change the result and are not known here.

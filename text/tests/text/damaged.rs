@@ -196,6 +196,7 @@ fn settings_that_change_the_result_are_refused_by_name() {
             "sets `layer_types` to \"chunked_attention\"",
         ),
         ("model_type", "lama".into(), "but has `lama`"),
+        ("model_type", "mixtral".into(), "needs a `model_type` of llama,"),
         ("hidden_size", (-1).into(), "needs a positive whole number under `hidden_size`, but has -1"),
         ("num_key_value_heads", 3.into(), "but has 4 and 3"),
         ("head_dim", 7.into(), "needs heads of an even number of elements"),
