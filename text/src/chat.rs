@@ -74,6 +74,8 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_formatter(|out, state, value| minijinja::escape_formatter(out, state, &as_in_python(value)));
         environment.add_filter("tojson", to_json);
+        environment.add_test("iterable", is_iterable);
+        environment.add_test("sequence", is_sequence);
         environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
@@ -180,6 +182,16 @@ fn without_nulls(message: &Value) -> Value {
     }
 }
 
+/// `is iterable` of Jinja, for which `none` is not, as where there are no tools.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// `is sequence` of Jinja: all that has a length and takes a key.
+fn is_sequence(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map)
+}
+
 /// Values that Python prints in another way than Rust.
 fn as_in_python(value: &Value) -> Value {
     match value.kind() {
@@ -193,12 +205,11 @@ fn as_in_python(value: &Value) -> Value {
 fn to_json(_: &State, value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Value, minijinja::Error> {
     let indent = options.get::<Option<usize>>("indent")?.or(indent);
     let wrong = |error: String| minijinja::Error::new(ErrorKind::BadSerialization, error);
-    for option in ["separators", "sort_keys"] {
+    for option in ["ensure_ascii", "separators", "sort_keys"] {
         if options.get::<Option<Value>>(option)?.is_some_and(|value| value.is_true()) {
             return Err(wrong(format!("`tojson` takes no `{option}` here")));
         }
     }
-    options.get::<Option<bool>>("ensure_ascii")?;
     options.assert_all_used()?;
     let mut bytes = Vec::new();
     let written = match indent {

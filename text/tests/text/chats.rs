@@ -67,6 +67,14 @@ fn templates_have_what_transformers_gives_them() {
             "{{ bos_token }}{{ '  x '.strip() }}{{ 'a,b'.split(',')[-1] }}{{ messages[0].get('x', 'y') }}",
             "<|endoftext|>xby",
         ),
+        (
+            "{{ tools is iterable }} {{ messages is iterable }} {{ 'a' is iterable }} {{ 3 is iterable }} {{ x is iterable }}",
+            "False True True False True",
+        ),
+        (
+            "{{ tools is sequence }} {{ 'a' is sequence }} {{ messages[0] is sequence }} {{ 3 is sequence }} {{ x is sequence }}",
+            "False True True False True",
+        ),
         ("{% if tools is none and documents is none and not add_generation_prompt %}no{% endif %}\n\nend\n", "no\nend"),
         ("{% set s = namespace(n=0) %}{% for m in messages %}{% set s.n = s.n + 1 %}{% endfor %}{{ s.n }}", "1"),
         ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ messages[1:] | length }}", "10"),
@@ -90,6 +98,7 @@ fn templates_that_fail_say_why() {
             "can't render the messages: ",
         ),
         ("{{ messages[0].n.b.c.d }}", "can't render the messages: "),
+        ("{{ messages | tojson(ensure_ascii=true) }}", "`tojson` takes no `ensure_ascii` here"),
     ] {
         let error = rendered(source).unwrap_err();
         assert!(
