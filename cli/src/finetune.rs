@@ -150,8 +150,8 @@ fn begin(
     let examples = Examples::read(&reader, texts, &RowRules { most, are_joined, held_out, seed })?;
     if !terminal.is_quiet() {
         tell(&examples, &tokenizer, terminal)?;
-        tell_left_out(&examples, files.architecture().positions, terminal);
     }
+    tell_left_out(&examples, files.architecture().positions, terminal);
     let settings = |written: &Path| {
         examples.write(written)?;
         SettingsFile::parse(&settings::of_texts(args, model, written, &examples)?, "the settings of `finetune`")

@@ -381,7 +381,7 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     // One text of several is too long: the others are trained, and it is told.
     let texts = format!("{long}\n{}", ["{\"text\": \"red red red\"}"; 8].join("\n"));
     fs::write(folder.path().join("mixed.jsonl"), texts).unwrap();
-    let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --length 32 --dry-run"));
+    let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --length 32 --dry-run --quiet"));
     assert!(
         warned.contains("1 texts are left out, since they are longer than 32 tokens: the first is line 1"),
         "{warned}"
