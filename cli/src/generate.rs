@@ -112,9 +112,9 @@ impl Named {
     }
 }
 
-/// Whether a path is a model of others: a folder or a GGUF file.
+/// Whether a path is a model of others: a folder or a GGUF file. What is not there is refused as one.
 fn is_language_model(path: &Path) -> Result<bool> {
-    if path.is_dir() {
+    if path.is_dir() || !path.exists() {
         return Ok(true);
     }
     let mut magic = [0; 4];

@@ -100,6 +100,7 @@ fn what_cant_write_is_refused() {
         (format!("generate {model} Hello --top-p 2"), "`top_p` needs to be above 0 and at most 1, but is 2"),
         (format!("generate {} Hello --chat", golden("bert").display()), "`--chat` needs a model with a chat template"),
         ("generate nowhere Hello".into(), "nowhere"),
+        ("generate HuggingFaceTB/SmolLM2-1.7B Hello".into(), "help: nothing is loaded from the internet: `hf download"),
     ] {
         let error = refused(&folder, &line);
         assert!(error.contains(problem), "{line}: {error}");

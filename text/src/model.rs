@@ -53,6 +53,10 @@ impl ModelFiles {
     /// # Errors
     /// If a file is damaged, the network is not known here, or a tensor is missing, of another shape, or not one of the network.
     pub fn open(path: &Path) -> Result<Self> {
+        if let Some(help) = help_where_missing(path) {
+            let error = Error::reading(path, std::io::ErrorKind::NotFound.into());
+            return Err(Error::new(error.kind(), error.who(), error.problem(), help));
+        }
         let (files, architecture) = if path.is_dir() {
             let folder = Folder::open(path)?;
             let architecture = folder.architecture().clone();
@@ -262,4 +266,16 @@ fn folder_names(name: &str, family: Family) -> Vec<String> {
         _ => bare.map(ToOwned::to_owned),
     };
     [name.to_owned()].into_iter().chain(other).collect()
+}
+
+/// Help for the name of a model at Hugging Face, such as `HuggingFaceTB/SmolLM2-135M`, where a path is needed.
+fn help_where_missing(path: &Path) -> Option<String> {
+    let owner = path.parent().filter(|owner| owner.components().count() == 1 && !owner.exists())?;
+    let is_name = path.is_relative()
+        && path.extension().is_none_or(|extension| extension != "gguf" && extension != "safetensors");
+    let name = path.file_name().filter(|_| is_name)?.to_string_lossy();
+    Some(format!(
+        "nothing is loaded from the internet: `hf download {}/{name} --local-dir {name}`, then name the folder `{name}`",
+        shown(owner)
+    ))
 }
