@@ -18,13 +18,14 @@ adapters.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Literal, TypedDict
 
 from . import _native
 from ._rig import Rig, Split
-from .errors import SettingError, explained
+from .errors import DataError, SettingError, explained
 
 __all__ = ["LanguageModel", "Lora"]
 
@@ -86,8 +87,8 @@ class LanguageModel:
         if not (_is_at_least(settings["r"], 1) and isinstance(settings["alpha"], (int, float))):
             problem = f"needs a rank `r` from 1 up and a number `alpha`, but has {settings['r']!r} and {settings['alpha']!r}"
             raise SettingError(explained("`lora`", problem, "take `dict(r=8, alpha=16)`"))
-        settings["layers"] = None if layers is None else list(layers)
-        return cls(_native.LanguageModel.load(path, json.dumps(settings)))
+        settings["layers"] = [layers] if isinstance(layers, str) else layers and list(layers)
+        return cls(_native.LanguageModel.load(path, _json(settings)))
 
     def fit(
         self,
@@ -160,7 +161,7 @@ class LanguageModel:
         def tell(epoch: int, numbers: list[tuple[str, float]]) -> bool | None:
             return None if on_epoch is None else on_epoch(epoch, dict(numbers))
 
-        told = self._native.fit(_texts(rows), json.dumps(settings), rig.json(), tell)
+        told = self._native.fit(_texts(rows), _json(settings), rig.json(), tell)
         history: dict[str, list[float]] = {}
         for numbers in told:
             for name, value in numbers:
@@ -224,8 +225,10 @@ class LanguageModel:
             "adapters": adapters,
         }
         if isinstance(prompt, str):
-            return self._native.generate(prompt, "text" if raw else "message", json.dumps(settings))
-        return self._native.generate(json.dumps(list(prompt)), "messages", json.dumps(settings))
+            return self._native.generate(prompt, "text" if raw else "message", _json(settings))
+        if raw:
+            raise SettingError(explained("`raw`", "needs a text as prompt, but got a list", "leave it out, or write one text"))
+        return self._native.generate(json.dumps(list(prompt)), "messages", _json(settings))
 
     def save_adapter(self, folder: str | PathLike[str]) -> None:
         """Writes the adapter as PEFT has it: `peft.PeftModel.from_pretrained(base, folder)` loads it.
@@ -265,7 +268,22 @@ def _texts(rows: Texts) -> str | list[str]:
     """Rows as JSON, or a path."""
     if isinstance(rows, (str, PathLike)):
         return fspath(rows)
-    return [json.dumps(row) for row in rows]
+    texts = []
+    for at, row in enumerate(rows):
+        try:
+            texts.append(json.dumps(row, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            problem = f"needs to be what JSON has, but: {error}"
+            raise DataError(explained(f"`rows[{at}]`", problem, "give dicts and lists of texts, and leave out what is not learned")) from error
+    return texts
+
+
+def _json(settings: Mapping[str, Any]) -> str:
+    """Settings as JSON, which has finite numbers alone."""
+    for name, value in settings.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SettingError(explained(f"`{name}`", f"needs to be a finite number, but is {value}", "leave it out"))
+    return json.dumps(settings)
 
 
 def _is_at_least(value: Any, least: int) -> bool:

@@ -95,7 +95,7 @@ impl LanguageModel {
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, lora: &str) -> PyResult<Self> {
         log::install();
-        let lora: LoraSettings = model::read(py, "`lora`", lora)?;
+        let lora: LoraSettings = model::read(py, "lora", lora)?;
         detached(py, || {
             let files = ModelFiles::open(&path)?;
             let tokenizer = Tokenizer::of(&files)?;
@@ -116,7 +116,7 @@ impl LanguageModel {
         rig: &str,
         on_epoch: Option<Py<PyAny>>,
     ) -> PyResult<Vec<Numbers>> {
-        let settings: FitSettings = model::read(py, "the settings of `fit`", settings)?;
+        let settings: FitSettings = model::read(py, "the settings of fit", settings)?;
         let rig: Rig = model::read(py, "the adapters", rig)?;
         let mut epochs = Epochs { on_epoch, ..Epochs::default() };
         let trained = py.detach(|| self.train(&texts, &settings, rig, &mut epochs));
@@ -150,7 +150,7 @@ impl LanguageModel {
 
     /// Writes a text behind a prompt, or an answer to it as a message, or to several messages, which are JSON.
     fn generate(&self, py: Python<'_>, prompt: &str, form: &str, settings: &str) -> PyResult<String> {
-        let settings: TextSettings = model::read(py, "the settings of `generate`", settings)?;
+        let settings: TextSettings = model::read(py, "the settings of generate", settings)?;
         let mut raised = None;
         let mut show = |_: &str| {
             let checked = Python::attach(|py| py.check_signals());

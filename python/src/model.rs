@@ -18,7 +18,7 @@ use crate::trainer::Objective;
 
 /// Reads what Python has written as JSON.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(py: Python<'_>, what: &str, json: &str) -> PyResult<T> {
-    let help = "this package and its native module may be of two versions: install it again";
+    let help = "give what the documentation of the function names; if this is so, install the package again: it may be of two versions";
     misread::read_json(json, what, help).map_err(|error| exception(py, &error))
 }
 

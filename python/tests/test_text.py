@@ -218,6 +218,13 @@ def test_texts_that_are_too_long_are_told(caplog: pytest.LogCaptureFixture, tmp_
         (lambda: opened().generate("", raw=True, adapters="cpu"), DataError, "the prompt needs at least one token"),
         (lambda: opened().generate("Hi", top_p=2, adapters="cpu"), SettingError, "`top_p` needs to be above 0 and at most 1"),
         (lambda: opened("llama").generate([], adapters="cpu"), DataError, "needs a list of messages in `messages`, but has none"),
+        (lambda: opened(alpha=math.inf), SettingError, "`alpha` needs to be a finite number, but is inf"),
+        (lambda: opened(layers="q_proj"), SettingError, "`layers` of `lora` names `q_proj`, which can't have factors"),
+        (lambda: opened().fit(CHAT, adapters="cpu", learning_rate="1"), SettingError, "`the settings of fit`, line 1, key `learning_rate`"),
+        (lambda: opened().fit(CHAT, adapters="cpu", learning_rate=math.nan), SettingError, "`learning_rate` needs to be a finite number"),
+        (lambda: opened().fit([{"text": "red", "n": math.nan}], adapters="cpu"), DataError, "`rows[0]` needs to be what JSON has, but: "),
+        (lambda: opened().generate([{"role": "user", "content": "Hi"}], raw=True), SettingError, "`raw` needs a text as prompt"),
+        (lambda: LanguageModel.load("owner/name"), DataError, "`hf download owner/name --local-dir name`"),
         (lambda: opened("bert").generate([{"role": "user", "content": "Hi"}]), DataError, "needs a model with a chat template"),
     ],
 )

@@ -187,7 +187,8 @@ fn check(architecture: &Architecture, length: usize, output: Output) -> Result<(
             refuse(problem.into(), "give each text a row of its own".into())
         }
         Output::Logits | Output::LogitsByDocument if !architecture.causal => {
-            refuse("needs to read in order to give words, but reads in none".into(), "ask for its vectors".into())
+            let help = "ask for its vectors, or let it learn the classes of texts by `manyhands finetune`";
+            refuse("needs to read in order to give words, but reads in none".into(), help.into())
         }
         Output::MeanVector | Output::Classes { .. } if architecture.causal => refuse(
             "needs to read in no order to give the vector of a text, but reads in order".into(),
