@@ -17,7 +17,9 @@ use crate::{Error, Result};
 
 /// Ends of names whose tensors are no part of the network: constants of old versions, and heads for other tasks.
 const LEFT_OUT: [&str; 5] =
-    [".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq", "embeddings.position_ids", "lm_head.weight"];
+    [".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq", "embeddings.position_ids", OUTPUT];
+/// Name of an output of its own in a folder.
+const OUTPUT: &str = "lm_head.weight";
 /// Starts of such names, in files of BERT.
 const HEADS: [&str; 3] = ["cls.", "classifier.", "qa_outputs."];
 
@@ -239,8 +241,24 @@ impl Files {
         };
         match names.into_iter().find(|name| !read.contains(name) && !is_left_out(name)) {
             Some(name) => Err(self.refuse(format!("has a tensor `{}`, which its network does not have", shown(name)))),
-            None => Ok(()),
+            None if read.contains(OUTPUT) => Ok(()),
+            None => self.check_tied(tensors),
         }
+    }
+
+    /// Refuses an output in a folder whose settings tie it to the table of tokens, where both differ: transformers 5 then takes both, and
+    /// transformers 4 the table alone.
+    fn check_tied(&self, tensors: &[Found]) -> Result<()> {
+        let Self::Folder(folder) = self else { return Ok(()) };
+        let table = tensors.iter().find(|found| found.planned.name == "embedding.embeddings");
+        let (Some(table), true) = (table, folder.names().any(|name| name == OUTPUT)) else { return Ok(()) };
+        if folder.read(&table.stored)? == folder.read(OUTPUT)? {
+            return Ok(());
+        }
+        let problem =
+            format!("has a tensor `{OUTPUT}` that differs from its table of tokens, to which its settings tie it");
+        let help = "if the model is to have both, set `tie_word_embeddings` in `config.json` to false; else take the tensor out";
+        Err(Error::checkpoint(self.who(), problem, help))
     }
 
     fn read(&self, found: &Found) -> Result<Tensor> {

@@ -201,6 +201,9 @@ impl<'a> Config<'a> {
             Some(kinds) => self.windows_of(kinds, Some(window))?,
             None => (1..=blocks).map(|block| Some(window).filter(|_| !block.is_multiple_of(pattern))).collect(),
         };
+        if let (Some(_), Some(scaling)) = (self.get("rope_parameters"), self.get("rope_scaling")) {
+            return Err(self.unsupported("rope_scaling` beside `rope_parameters", scaling));
+        }
         let (position, window_base) =
             match self.get("rope_parameters").map(|all| (&all["full_attention"], &all["sliding_attention"])) {
                 Some((Value::Object(full), Value::Object(near))) => {
@@ -351,8 +354,9 @@ impl<'a> Config<'a> {
 
     /// Rotary positions: `rope_parameters` of transformers 5, `rope_theta` and `rope_scaling` before.
     fn rotary(&self) -> Result<Positions> {
-        let key = if self.get("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
-        self.rotary_by(key, 1e4)
+        // Where both are there, as after a change by hand, transformers takes the older one.
+        let is_old = self.get("rope_scaling").is_some_and(|value| *value != Value::Object(Map::new()));
+        self.rotary_by(if is_old { "rope_scaling" } else { "rope_parameters" }, 1e4)
     }
 
     /// Rotary positions by a setting, with the usual base.
@@ -366,6 +370,9 @@ impl<'a> Config<'a> {
     }
 
     fn rotary_of(&self, key: &str, scaling: &Map<String, Value>, base: f64) -> Result<Positions> {
+        if let Some((kind, value)) = scaling.iter().find(|(_, value)| value.is_object()) {
+            return Err(self.unsupported(&format!("{key}.{kind}"), value));
+        }
         let base =
             number(self.settings.get("rope_theta"), base).and_then(|base| number(scaling.get("rope_theta"), base));
         let base =

@@ -187,6 +187,11 @@ fn settings_that_change_the_result_are_refused_by_name() {
             serde_json::json!({"rope_type": "llama3", "factor": 4.0}),
             "needs a positive number `low_freq_factor`",
         ),
+        (
+            "rope_parameters",
+            serde_json::json!({"full_attention": {"rope_type": "default"}}),
+            "sets `rope_parameters.full_attention` to {\"rope_type\":\"default\"}",
+        ),
         ("partial_rotary_factor", 0.5.into(), "sets `partial_rotary_factor` to 0.5"),
         ("num_local_experts", 8.into(), "sets `num_local_experts` to 8"),
         ("pretraining_tp", 2.into(), "sets `pretraining_tp` to 2"),
@@ -231,4 +236,25 @@ fn tensors_must_fit_the_network() {
         std::fs::write(&config, usual.replace(from, to)).unwrap();
         assert!(refused(folder.path()).contains(message), "{}", refused(folder.path()));
     }
+}
+
+/// Settings tie the output of GPT-2 to its table of tokens; some programs write it twice.
+#[test]
+fn an_output_of_its_own_is_no_copy_of_the_table() {
+    let folder = copied("gpt2");
+    let path = folder.path().join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let mut tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap().tensors();
+    let table = tensors.iter().find(|(name, _)| name == "transformer.wte.weight").unwrap().1.clone();
+    let mut other = table.data().to_vec();
+    other[0] ^= 1;
+    let other = safetensors::tensor::TensorView::new(table.dtype(), table.shape().to_vec(), &other).unwrap();
+    tensors.push(("lm_head.weight".into(), table));
+    safetensors::serialize_to_file(tensors.clone(), None, &path).unwrap();
+    ModelFiles::open(folder.path()).unwrap();
+    tensors.last_mut().unwrap().1 = other;
+    safetensors::serialize_to_file(tensors, None, &path).unwrap();
+    let error = refused(folder.path());
+    assert!(error.contains("`lm_head.weight` that differs from its table of tokens"), "{error}");
+    assert!(error.contains("help: if the model is to have both, set `tie_word_embeddings`"), "{error}");
 }

@@ -160,6 +160,10 @@ fn older_settings_mean_the_same() {
     assert_eq!(read(&config), usual);
     config["rope_scaling"] = serde_json::json!({"type": "linear", "factor": 2.0});
     let linear = read(&config);
+    // `convert_rope_params_to_dict` of transformers 5 takes the older one of both.
+    config["rope_parameters"] = serde_json::json!({"rope_type": "linear", "factor": 4.0, "rope_theta": 7.0});
+    assert_eq!(read(&config), linear);
+    config.as_object_mut().unwrap().remove("rope_parameters");
     config["rope_scaling"] = Value::Null;
     let plain = read(&config).rotary_frequencies();
     assert!(linear.rotary_frequencies().iter().zip(plain).all(|(one, other)| *one == other / 2.0));
