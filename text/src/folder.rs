@@ -54,6 +54,16 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+/// Help for a folder that holds something else than a model.
+fn help_where_missing(path: &Path, config: &Path) -> Option<&'static str> {
+    let is_adapter = path.join("adapter_config.json").exists();
+    (!config.exists()).then_some(if is_adapter {
+        "the folder holds an adapter: name the model that it was trained for"
+    } else {
+        "name the folder of a model, as `save_pretrained` of transformers writes it, or a GGUF file"
+    })
+}
+
 impl Folder {
     /// Opens a folder and reads its headers. Tensors stay in their files.
     ///
@@ -61,7 +71,11 @@ impl Folder {
     /// If a file is missing or damaged, or `config.json` describes a network that is not known here.
     pub fn open(path: &Path) -> Result<Self> {
         let config = path.join("config.json");
-        let architecture = Architecture::from_config(&config, &files::read_text(&config)?)?;
+        let text = files::read_text(&config).map_err(|error| match help_where_missing(path, &config) {
+            Some(help) => Error::new(error.kind(), error.who(), error.problem(), help),
+            None => error,
+        })?;
+        let architecture = Architecture::from_config(&config, &text)?;
         let index = path.join(INDEX);
         let (shards, tensors) = if index.exists() { open_shards(path, &index)? } else { open_single(path)? };
         Ok(Self { path: path.to_owned(), architecture, shards, tensors })

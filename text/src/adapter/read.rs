@@ -32,6 +32,8 @@ const WITHOUT_EFFECT: [&str; 15] = [
 ];
 /// Initial values of factors that leave the base model as it is.
 const PLAIN_INITIAL: [&str; 3] = ["eva", "gaussian", "orthogonal"];
+/// Help for adapters that change more than is read here.
+const MERGE: &str = "merge it by `model.merge_and_unload()` of PEFT, and save the whole model";
 
 impl Adapter {
     /// Reads a folder as `peft.PeftModel.save_pretrained` writes it, for a model.
@@ -60,7 +62,9 @@ impl Adapter {
         }
         if let Some(name) = tensors.keys().next() {
             let problem = format!("has a tensor `{}`, which changes no kernel of this model", shown(name));
-            return Err(refuse(&path, problem, "take the model that the adapter was trained for"));
+            let is_end = ["embed_tokens", "lm_head", ".wte."].iter().any(|part| name.contains(part));
+            let help = if is_end { MERGE } else { "take the model that the adapter was trained for" };
+            return Err(refuse(&path, problem, help));
         }
         if pairs.is_empty() {
             return Err(refuse(&path, "needs tensors, but has none".into(), "take the folder as it was saved"));
@@ -127,11 +131,7 @@ impl Settings {
         if let Some((name, value)) = settings.iter().find(|(name, value)| !is_known(name, value)) {
             let problem =
                 format!("has the setting `{}` = {}, which is not supported", shown(name), shown(&value.to_string()));
-            return Err(refuse(
-                &path,
-                problem,
-                "merge it by `model.merge_and_unload()` of PEFT, and save the whole model",
-            ));
+            return Err(refuse(&path, problem, MERGE));
         }
         let rank = settings.get("r").and_then(Value::as_u64).and_then(|rank| usize::try_from(rank).ok());
         let rank =

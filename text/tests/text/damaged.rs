@@ -158,7 +158,13 @@ fn missing_files_are_named() {
     std::fs::remove_file(&index).unwrap();
     assert!(refused(folder.path()).contains("needs weights in `model.safetensors` or `model.safetensors.index.json`"));
     std::fs::remove_file(folder.path().join("config.json")).unwrap();
-    assert!(refused(folder.path()).contains("config.json` can't be read"));
+    let error = refused(folder.path());
+    assert!(
+        error.contains("config.json` can't be read") && error.contains("help: name the folder of a model"),
+        "{error}"
+    );
+    let error = refused(&golden::path("adapter"));
+    assert!(error.contains("help: the folder holds an adapter: name the model"), "{error}");
 }
 
 #[test]

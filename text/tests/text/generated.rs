@@ -158,6 +158,16 @@ fn an_adapter_that_is_not_understood_is_refused() {
     }
     assert!(refused(&golden::path("adapter"), "gpt2").contains("which changes no kernel of this model"));
     let folder = adapter_with(|_| ());
+    let path = folder.path().join("adapter_model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let mut tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap().tensors();
+    tensors.push(("base_model.model.lm_head.lora_A.weight".into(), tensors[0].1.clone()));
+    safetensors::serialize_to_file(tensors, None, &path).unwrap();
+    let error = refused(folder.path(), "llama");
+    assert!(
+        error.contains("`base_model.model.lm_head.lora_A.weight`") && error.contains("`model.merge_and_unload()`"),
+        "{error}"
+    );
     std::fs::write(folder.path().join("adapter_config.json"), "[").unwrap();
     assert!(refused(folder.path(), "llama").contains("needs to be a JSON object"));
     std::fs::remove_file(folder.path().join("adapter_model.safetensors")).unwrap();
