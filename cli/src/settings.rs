@@ -21,6 +21,8 @@ use manyhands::model::InputConfig;
 use manyhands::reading::PathStep;
 use manyhands::{Compile, Error, ErrorKind, Loss, Model, ModelConfig, Optimizer, Result, Schedule, Trainer};
 use manyhands_engine::{files, names, shown::shown};
+#[cfg(feature = "text")]
+use manyhands_text::training::Steps;
 use serde::Deserialize;
 
 pub use self::as_run::{SettingChange, as_run, with_value};
@@ -159,6 +161,32 @@ impl SettingsFile {
         settings.text = text.to_owned();
         settings.training.check(file)?;
         Ok(settings)
+    }
+
+    /// Sets the number of epochs. The schedule of a language model whose steps are those of its epochs becomes as long, as in transformers.
+    pub fn set_epochs(&mut self, epochs: u64) {
+        #[cfg(feature = "text")]
+        self.stretch_schedule(epochs);
+        self.training.epochs = epochs;
+    }
+
+    #[cfg(feature = "text")]
+    fn stretch_schedule(&mut self, epochs: u64) {
+        let (ModelSource::Language(_), Schedule::CosineDecay { decay_steps, alpha, warmup_steps }) =
+            (&self.model, &self.schedule)
+        else {
+            return;
+        };
+        let (steps, alpha) = (Steps { warmup: *warmup_steps, decay: *decay_steps }, *alpha);
+        let Some(Steps { warmup, decay }) = steps.stretched(self.training.epochs, epochs).filter(|_| alpha == 0.0)
+        else {
+            return;
+        };
+        for (key, value) in [("decay_steps", decay), ("warmup_steps", warmup)] {
+            let path = ["schedule".to_owned(), key.to_owned()];
+            self.text = with_value(&self.text, &path, &value.to_string()).unwrap_or_else(|| self.text.clone());
+        }
+        self.schedule = Schedule::CosineDecay { decay_steps: decay, alpha, warmup_steps: warmup };
     }
 
     /// The text of the file.

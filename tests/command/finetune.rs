@@ -78,10 +78,19 @@ fn a_run_gives_an_adapter_and_goes_on() {
     // Half of the epochs, then the rest: the same bits.
     succeed(&folder, &format!("{line} --run other --epochs 4 --sample red"));
     assert_eq!(adapter(&run), adapter(&other));
-    let page = succeed(&folder, "finetune --resume --run other --epochs 5");
-    assert!(samples(&other).len() == 5 && samples(&other)[..4] == samples(&run), "{:?}", samples(&other));
+    let page = succeed(&folder, "finetune --resume --run other --epochs 6");
+    assert!(samples(&other).len() == 6 && samples(&other)[..4] == samples(&run), "{:?}", samples(&other));
     assert!(page.contains("adapter in `other/adapter`"), "{page}");
-    assert_eq!(losses(&other, "loss").len(), 5);
+    assert_eq!(losses(&other, "loss").len(), 6);
+    // The rate of transformers, whose schedule then has the steps of six epochs: 6 each, of which 2 in all are warm-up.
+    let rate = 0.005 * (1.0 + (std::f64::consts::PI * 28.0 / 34.0).cos());
+    let rates = losses(&other, "learning_rate");
+    assert!(rates[3].abs() < 1e-9 && (rates[4] - rate).abs() < 1e-9 && rates[5].abs() < 1e-9, "{rates:?}");
+    let settings = fs::read_to_string(other.join("run.toml")).unwrap();
+    assert!(
+        settings.contains("decay_steps = 34\nwarmup_steps = 2\n") && settings.contains("epochs = 6\n"),
+        "{settings}"
+    );
     assert_eq!(losses(&other, "loss")[..4], before);
     assert!(refused(&folder, &format!("{line} --run run")).contains("holds `run.toml` of an earlier run"));
     assert!(refused(&folder, "finetune --resume --run none").contains("`none/run.toml`"));

@@ -21,7 +21,19 @@ pub struct Steps {
 impl Steps {
     /// The steps of a run: 3 % of them are the rise.
     pub fn of(rows: usize, batch_size: usize, epochs: usize) -> Self {
-        let steps = rows.div_ceil(batch_size.max(1)).saturating_mul(epochs) as u64;
+        Self::of_all(rows.div_ceil(batch_size.max(1)).saturating_mul(epochs) as u64)
+    }
+
+    /// Steps of another number of epochs, if these are the steps of `epochs`.
+    ///
+    /// A run that goes on for more epochs would else learn nothing in them: its rate has fallen to 0.
+    pub fn stretched(self, epochs: u64, to: u64) -> Option<Self> {
+        let all = self.warmup + self.decay;
+        let is_own = epochs > 0 && all.is_multiple_of(epochs) && Self::of_all(all) == self;
+        is_own.then(|| Self::of_all((all / epochs).saturating_mul(to)))
+    }
+
+    fn of_all(steps: u64) -> Self {
         // In whole numbers, rounded up.
         let warmup = steps.saturating_mul(3).div_ceil(100);
         Self { warmup, decay: steps.saturating_sub(warmup).max(1) }

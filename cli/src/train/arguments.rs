@@ -178,8 +178,10 @@ impl TrainArgs {
         }
         let mut settings = SettingsFile::of(self.config_file().as_deref())?;
         settings.start_paths_at(self.data_folder.as_deref());
+        if let Some(epochs) = self.epochs {
+            settings.set_epochs(epochs as u64);
+        }
         let training = &mut settings.training;
-        training.epochs = self.epochs.map_or(training.epochs, |epochs| epochs as u64);
         training.batch_size = self.batch_size.unwrap_or(training.batch_size);
         training.seed = self.seed.or(training.seed);
         training.split = self.split.clone().unwrap_or(training.split.clone());
