@@ -120,7 +120,7 @@ impl Reader<'_> {
         let (messages, prompt, completion, text) =
             (field("messages"), field("prompt"), field("completion"), field("text"));
         match (messages, prompt, completion, text) {
-            (Some(messages), None, None, None) => self.conversation(&messages, field("tools").as_ref()),
+            (Some(messages), None, None, None) => self.conversation(&messages, tools(field("tools"))?.as_ref()),
             (None, Some(prompt), Some(completion), None) => {
                 self.prompted(&as_text("prompt", &prompt)?, &as_text("completion", &completion)?)
             }
@@ -344,6 +344,24 @@ impl Place<'_> {
 fn as_text(name: &str, value: &Value) -> Result<String, Refused> {
     let text = value.as_str().map(ToOwned::to_owned);
     text.ok_or_else(|| Refused::because(format!("needs a text in `{name}`, but has something else")))
+}
+
+/// The tools of a conversation: a list of objects, or its JSON as a text, which TRL reads, too.
+fn tools(given: Option<Value>) -> Result<Option<Value>, Refused> {
+    let Some(given) = given else { return Ok(None) };
+    let read = given.as_str().map_or(Some(given.clone()), |text| serde_json::from_str(text).ok());
+    let is_list = |tools: &Value| tools.kind() == ValueKind::Seq;
+    let has_objects =
+        |tools: &Value| tools.try_iter().is_ok_and(|mut tools| tools.all(|tool| tool.kind() == ValueKind::Map));
+    match read.filter(|tools| is_list(tools) && has_objects(tools)) {
+        Some(tools) => Ok(Some(tools)),
+        None => Err(Refused {
+            problem: "needs a list of objects in `tools`, but has something else".into(),
+            help:
+                "describe each tool: [{\"type\": \"function\", \"function\": {\"name\": \"…\", \"parameters\": {…}}}]"
+                    .into(),
+        }),
+    }
 }
 
 /// The messages of a conversation, each an object with a role.

@@ -219,6 +219,32 @@ fn broken_lines_are_named() {
     assert!(error.to_string().contains("the model has no chat template"), "{error}");
 }
 
+/// As a list, or as a text that holds it, which TRL reads, too.
+#[test]
+fn tools_are_objects() {
+    let fixture = Fixture::of("qwen2");
+    let row = |tools: &str| {
+        format!(
+            r#"{{"messages": [{{"role": "user", "content": "a"}}, {{"role": "assistant", "content": "b"}}], "tools": {tools}}}"#
+        )
+    };
+    let list = r#"[{"type": "function", "function": {"name": "add", "parameters": {"b": 1, "a": 2}}}]"#;
+    let documents = fixture.read(&row(list));
+    let text = fixture.tokenizer.decode(&documents[0].ids).unwrap();
+    assert!(
+        text.contains(r#"{"type": "function", "function": {"name": "add", "parameters": {"b": 1, "a": 2}}}"#),
+        "{text}"
+    );
+    assert_eq!(fixture.read(&row(&serde_json::Value::from(list).to_string())), documents);
+    for tools in ["{\"name\": \"add\"}", "[\"add\"]", "\"add\"", "3"] {
+        let error = fixture.refused(&row(tools));
+        assert!(
+            error.contains("needs a list of objects in `tools`") && error.contains("describe each tool: "),
+            "{error}"
+        );
+    }
+}
+
 /// Keys that other programs read, or that only other ways of training need.
 #[test]
 fn keys_that_would_change_what_is_learned_are_refused() {
