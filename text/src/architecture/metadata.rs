@@ -13,7 +13,7 @@ use crate::{Error, Result};
 pub(crate) const ROTARY_FACTORS: &str = "rope_freqs.weight";
 
 /// Keys behind the architecture's name that change the result and that no model here has.
-const REFUSED: [&str; 9] = [
+const REFUSED: [&str; 11] = [
     "expert_count",
     "attn_logit_softcapping",
     "final_logit_softcapping",
@@ -23,6 +23,8 @@ const REFUSED: [&str; 9] = [
     "embedding_scale",
     "residual_scale",
     "logit_scale",
+    "rope.scaling.attn_factor",
+    "rope.scaling.alpha",
 ];
 
 impl Architecture {
@@ -50,6 +52,7 @@ impl Architecture {
         };
         let keys = Keys { file, name, family };
         keys.refuse_unknown()?;
+        keys.refuse_unordered()?;
         let architecture = keys.read()?;
         architecture.check().map_err(|problem| file.refuse(problem))?;
         Ok(architecture)
@@ -88,6 +91,17 @@ impl Keys<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a network of a family that writes, if its file says that a token sees later ones, too.
+    fn refuse_unordered(&self) -> Result<()> {
+        let key = self.key("attention.causal");
+        match self.file.flag(&key)? {
+            Some(false) if self.family != Family::Bert => {
+                Err(self.file.refuse(format!("sets `{key}` to false, which is not supported")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn has(&self, tensor: &str) -> bool {
@@ -161,17 +175,21 @@ impl Keys<'_> {
         if self.optional_size("attention.value_length")?.is_some_and(|values| values != head_width) {
             return Err(self.file.refuse(format!("needs values of {head_width} elements a head, as its keys")));
         }
-        let kind = self.file.text(&self.key("rope.scaling.type"))?.unwrap_or("none");
-        let scaling = match kind {
-            _ if self.has(ROTARY_FACTORS) => RotaryScaling::Factors(self.factors(head_width)?),
-            "none" => RotaryScaling::None,
-            "linear" => {
-                let factor = self.file.float(&self.key("rope.scaling.factor"))?.filter(|factor| *factor > 0.0);
-                RotaryScaling::Linear {
-                    factor: factor.ok_or_else(|| self.file.refuse("lacks the factor of its rotary scaling"))?,
-                }
+        // llama.cpp scales linearly where a factor is there without a type, as in files of old, whose factor has another name.
+        let factor = match self.file.float(&self.key("rope.scaling.factor"))? {
+            None => self.file.float(&self.key("rope.scale_linear"))?,
+            factor => factor,
+        };
+        let factor = factor.filter(|factor| *factor > 0.0 && *factor != 1.0);
+        let kind = self.file.text(&self.key("rope.scaling.type"))?.unwrap_or("linear");
+        let scaling = match (kind, factor) {
+            ("linear", Some(_)) if self.has(ROTARY_FACTORS) => {
+                return Err(self.file.refuse(format!("scales rotary positions by a factor beside `{ROTARY_FACTORS}`")));
             }
-            other => {
+            _ if self.has(ROTARY_FACTORS) => RotaryScaling::Factors(self.factors(head_width)?),
+            ("none", _) | ("linear", None) => RotaryScaling::None,
+            ("linear", Some(factor)) => RotaryScaling::Linear { factor },
+            (other, _) => {
                 return Err(self
                     .file
                     .refuse(format!("scales rotary positions by `{}`, which is not supported", shown(other))));

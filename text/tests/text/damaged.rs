@@ -113,6 +113,44 @@ fn hostile_counts_and_offsets_are_refused() {
     assert!(refused(&path).contains("needs to begin with `GGUF`"));
 }
 
+/// A golden file with one more key behind its first bytes. A text of `\0` keeps the tensors where their alignment wants them.
+fn with_key(name: &str, key: &str, value: &[u8]) -> tempfile::TempDir {
+    let whole = std::fs::read(golden::path(name)).unwrap();
+    let n_keys = u64::from_le_bytes(whole[16..24].try_into().unwrap()) + 2;
+    let key = [&text(key)[..], value].concat();
+    let padding = |len: usize| [&text("a")[..], &8_u32.to_le_bytes(), &text(&"\0".repeat(len))].concat();
+    let padding = (0..32).map(padding).find(|padding| (key.len() + padding.len()).is_multiple_of(32)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = [&whole[..16], &n_keys.to_le_bytes(), &key, &padding, &whole[24..]].concat();
+    std::fs::write(folder.path().join("a.gguf"), bytes).unwrap();
+    folder
+}
+
+/// Keys that llama.cpp reads, with its defaults: `load_hparams` in `llama-model.cpp`.
+#[test]
+fn keys_of_a_gguf_file_mean_what_they_mean_to_llama_cpp() {
+    let float = |value: f32| [6_u32.to_le_bytes(), value.to_le_bytes()].concat();
+    let open = |name: &str, key: &str, value: &[u8]| {
+        let folder = with_key(name, key, value);
+        ModelFiles::open(&folder.path().join("a.gguf")).map(|files| files.architecture().clone())
+    };
+    let usual = ModelFiles::open(&golden::path("qwen3.gguf")).unwrap().architecture().clone();
+    for key in ["qwen3.rope.scaling.factor", "qwen3.rope.scale_linear"] {
+        let frequencies = open("qwen3.gguf", key, &float(4.0)).unwrap().rotary_frequencies();
+        let fourth: Vec<f64> = usual.rotary_frequencies().iter().map(|frequency| frequency / 4.0).collect();
+        assert_eq!(frequencies, fourth, "{key}");
+        assert_eq!(open("qwen3.gguf", key, &float(1.0)).unwrap(), usual);
+    }
+    for (name, key, value, message) in [
+        ("llama.gguf", "llama.rope.scaling.factor", float(4.0), "by a factor beside `rope_freqs.weight`"),
+        ("qwen3.gguf", "qwen3.rope.scaling.attn_factor", float(1.5), "sets `qwen3.rope.scaling.attn_factor`"),
+        ("qwen3.gguf", "qwen3.attention.causal", [7, 0, 0, 0, 0].to_vec(), "sets `qwen3.attention.causal` to false"),
+    ] {
+        let error = open(name, key, &value).unwrap_err().to_string();
+        assert!(error.contains(message) && error.contains("help: "), "{error}");
+    }
+}
+
 fn copied(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(golden::path(name)).unwrap() {
