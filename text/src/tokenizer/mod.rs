@@ -84,13 +84,34 @@ impl Tokenizer {
         }
         let config = optional_json(&folder.join("tokenizer_config.json"))?;
         let older = optional_json(&folder.join("special_tokens_map.json"))?;
-        let text = |value: &Value| value.as_str().or_else(|| value.get("content")?.as_str()).map(ToOwned::to_owned);
-        let find = |name: &str| [&config, &older].into_iter().find_map(|file| text(file.get(name)?));
+        let find = |name: &str| [&config, &older].into_iter().find_map(|file| content(file.get(name)?));
         let named = NAMES.iter().filter_map(|name| Some(((*name).to_owned(), find(name)?))).collect();
         let generation = optional_json(&folder.join("generation_config.json"))?;
         let network = optional_json(&folder.join("config.json"))?;
         let ends = [&generation, &network].into_iter().flat_map(|file| ids(file.get("eos_token_id")));
-        Self::new(&path, files::read_text(&path)?, named, ends.collect())
+        let tokenizer = Self::new(&path, files::read_text(&path)?, named, ends.collect())?;
+        let listed = [&config, &older].into_iter().flat_map(listed);
+        let added = optional_json(&folder.join("added_tokens.json"))?;
+        let added = added.as_object().into_iter().flatten().map(|(token, _)| token.clone());
+        tokenizer.check_added(&path, listed.chain(added))?;
+        Ok(tokenizer)
+    }
+
+    /// Refuses tokens that transformers would add from other files: here, texts would be split otherwise.
+    fn check_added(&self, path: &Path, listed: impl Iterator<Item = String>) -> Result<()> {
+        let known = self.inner.get_added_vocabulary().get_vocab();
+        let named = ["bos_token", "eos_token"].into_iter().filter_map(|name| self.named.get(name).cloned());
+        match named.chain(listed).find(|token| !known.contains_key(token)) {
+            None => Ok(()),
+            Some(token) => {
+                let problem = format!(
+                    "needs the token `{}`, which a file beside it names, among its added tokens",
+                    shown(&token)
+                );
+                let help = "save the tokenizer by `AutoTokenizer.from_pretrained(folder).save_pretrained(folder)` of transformers";
+                Err(Error::checkpoint(format!("`{}`", shown(path)), problem, help))
+            }
+        }
     }
 
     /// Reads the vocabulary of a GGUF file.
@@ -206,6 +227,22 @@ pub(crate) fn optional_json(path: &Path) -> Result<Value> {
         let problem = format!("needs to be JSON, but: {error}");
         Error::checkpoint(format!("`{}`", shown(path)), problem, "take the file as it was published")
     })
+}
+
+/// The text of a token: as such, or as an object that says how it is cut out of texts.
+fn content(token: &Value) -> Option<String> {
+    token.as_str().or_else(|| token.get("content")?.as_str()).map(ToOwned::to_owned)
+}
+
+/// Tokens that a file lists, but for those with names of their own.
+fn listed(file: &Value) -> Vec<String> {
+    let lists = ["added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"];
+    let tokens = |list: &Value| match list {
+        Value::Array(tokens) => tokens.iter().filter_map(content).collect(),
+        Value::Object(tokens) => tokens.values().filter_map(content).collect(),
+        _ => Vec::new(),
+    };
+    lists.into_iter().filter_map(|list| file.get(list)).flat_map(tokens).collect()
 }
 
 /// One number of a token, or several.

@@ -52,3 +52,31 @@ fn a_missing_or_damaged_tokenizer_is_named() {
         assert!(refused().contains("needs to have a tokenizer as"), "{}", refused());
     }
 }
+
+/// transformers adds what these files name, so that it is cut out of texts: `TokenizersBackend` of transformers 5.
+#[test]
+fn tokens_that_other_files_add_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::copy(golden::path("smollm/tokenizer.json"), path("tokenizer.json")).unwrap();
+    let open = || Tokenizer::from_folder(folder.path()).map_err(|error| error.to_string());
+    for (name, text) in [
+        ("tokenizer_config.json", r#"{"eos_token": "<|new|>"}"#),
+        ("tokenizer_config.json", r#"{"bos_token": {"content": "<|new|>"}}"#),
+        ("tokenizer_config.json", r#"{"added_tokens_decoder": {"320": {"content": "<|new|>", "special": true}}}"#),
+        ("tokenizer_config.json", r#"{"extra_special_tokens": {"image_token": "<|new|>"}}"#),
+        ("special_tokens_map.json", r#"{"additional_special_tokens": ["<|im_end|>", "<|new|>"]}"#),
+        ("added_tokens.json", r#"{"<|new|>": 320}"#),
+    ] {
+        std::fs::write(path(name), text).unwrap();
+        let error = open().unwrap_err();
+        assert!(error.contains("needs the token `<|new|>`, which a file beside it names"), "{error}");
+        assert!(error.contains("help: save the tokenizer by `AutoTokenizer."), "{error}");
+        std::fs::write(path(name), text.replace("<|new|>", "<|im_end|>")).unwrap();
+        assert_eq!(open().map(|tokenizer| tokenizer.id("<|im_end|>")), Ok(Some(2)), "{name}: {text}");
+        std::fs::remove_file(path(name)).unwrap();
+    }
+    // No text holds a padding, which many models have added late.
+    std::fs::write(path("tokenizer_config.json"), r#"{"pad_token": "[PAD]"}"#).unwrap();
+    assert!(open().is_ok());
+}
