@@ -133,6 +133,7 @@ fn of_files(
     let lora = lora.map(|folder| Adapter::read(folder, files.architecture())).transpose()?;
     let tokenizer = Tokenizer::of(&files)?;
     let prompt = prompt_of(args, &files, &tokenizer, terminal)?;
+    generate::warn_of_unapplied(&files)?;
     let mut model = Cached::open(&files, lora.as_ref(), prompt.len().saturating_add(args.max_tokens), adapter)?;
     write(args, &mut model, &|ids| tokenizer.text(ids), &prompt, tokenizer.ends().to_vec(), terminal)
 }

@@ -321,6 +321,7 @@ impl LanguageModel {
             let first = devices.into_iter().next().ok_or_else(|| {
                 Error::setting("`adapters`", "needs an adapter, but names none", "`manyhands_ml.adapters()` lists them")
             })?;
+            generate::warn_of_unapplied(&self.files)?;
             *cached = Some((adapters, Cached::open(&self.files, adapter.as_ref(), needed, first)?));
         }
         let sampling = Sampling { temperature, top_k, top_p };

@@ -49,6 +49,23 @@ fn a_language_model_of_others_writes() {
     assert_eq!(drawn("--temperature 1.5 --top-p 1e-9"), whole["tokens"]);
 }
 
+/// transformers applies it, whatever `temperature` is.
+#[test]
+fn settings_of_the_model_that_are_left_out_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(golden("llama")).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    let settings = r#"{"repetition_penalty": 1.1, "min_p": 0.0, "num_beams": 1, "suppress_tokens": [], "top_k": 20}"#;
+    fs::write(folder.path().join("generation_config.json"), settings).unwrap();
+    let (_, told) = written(&folder, ".", "Hello", "--raw --max-tokens 2 --temperature 0 --quiet");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(
+        told.contains("generation_config.json` sets `repetition_penalty` to 1.1, which transformers applies"),
+        "{told}"
+    );
+}
+
 #[test]
 fn a_text_that_ends_before_nothing_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,16 +1,19 @@
 //! Texts that a model writes, token by token.
 
 // Files: `sampling.rs`: the choice of a token; `cached.rs`: a language model that keeps keys and values; `rows.rs`: any model of rows of
-// tokens, which reads all of them again; `written.rs`: the text, as far as it is final.
+// tokens, which reads all of them again; `unapplied.rs`: what a model's settings ask for and is left out; `written.rs`: the text, as far as it
+// is final.
 
 mod cached;
 mod rows;
 mod sampling;
+mod unapplied;
 mod written;
 
 pub use cached::Cached;
 pub use rows::Rows;
 pub use sampling::{Sampler, Sampling};
+pub use unapplied::warn_of_unapplied;
 
 use self::written::Written;
 use crate::{Error, Result};
