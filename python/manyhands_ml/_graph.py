@@ -325,6 +325,8 @@ class _Reader:
             entry = {**entry, "config": {**entry["config"], "activation": "linear"}}
         entry = {**entry, "config": self._in_mode(who, layer, kind, entry["config"])}
         settings = self._settings(who, layer, entry, kind, use)
+        if self._has_fixed_statistics(kind, layer):
+            settings["fixed_statistics"] = True
         if kind in ATTENTIONS:
             settings["use_causal_mask"] = is_causal
             earlier = next((node.settings for node in self.graph.nodes if node.layer is layer), settings)
@@ -359,14 +361,17 @@ class _Reader:
     def _in_mode(self, who: str, layer: Any, kind: str, config: Settings) -> Settings:
         """Settings with which a layer does in training and at inference what the code that calls it says."""
         quiet, is_frozen = at_rest(config), kind != "BatchNormalization" or not layer.trainable
-        if self.mode is not None and not is_frozen and self.is_trained:
-            self.problems.append(f"{who}: a call with `training={self.mode}` is not supported: freeze it, or leave the argument out")
-        elif self.mode and (quiet != config or not is_frozen):
+        if self.mode and (quiet != config or not is_frozen):
             self.problems.append(f"{who}: a call with `training=True` is not supported: it holds for `predict`, too")
         quiet = quiet if self.mode is False else config
-        if self.modes.setdefault(id(layer), quiet) != quiet:
+        mode = {**quiet, "fixed_statistics": self._has_fixed_statistics(kind, layer)}
+        if self.modes.setdefault(id(layer), mode) != mode:
             self.problems.append(f"{who}: needs the same `training` in each of its calls")
         return quiet
+
+    def _has_fixed_statistics(self, kind: str, layer: Any) -> bool:
+        """Does code call a layer with `training=False` whose scale and center learn all the same?"""
+        return bool(kind == "BatchNormalization" and layer.trainable and self.mode is False)
 
     def _activated(self, who: str, layer: Any, use: _Use, tensor: str) -> list[str]:
         """What a function of the user's own makes of a layer's output."""
@@ -398,7 +403,7 @@ class _Reader:
         """What the engine does with a mask in another way than Keras."""
         if kind not in MASKS:
             return ["is not supported behind a mask, which `Embedding` and `Masking` make"]
-        if kind == "BatchNormalization" and self.is_trained and layer.trainable:
+        if kind == "BatchNormalization" and self.is_trained and layer.trainable and self.mode is not False:
             # There Keras leaves positions of padding out of mean and variance.
             return ["is not supported in training behind a mask; freeze it, or take `LayerNormalization`"]
         return []

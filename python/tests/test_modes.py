@@ -82,6 +82,15 @@ def _drop() -> Any:
 #: Models without random numbers, if each layer is in its mode.
 MODELS: dict[str, Callable[[], Any]] = {
     "a frozen base": _own(lambda self, x: self.head(self.base(x, training=False)), base=lambda: _base(False)),
+    "a base that is trained": _own(lambda self, x: self.head(self.base(x, training=False)), base=lambda: _base(True)),
+    "a norm without scale": _own(
+        lambda self, x: self.head(self.norm(x, training=False)), norm=lambda: layers.BatchNormalization(scale=False, momentum=0.5)
+    ),
+    "a norm behind a mask": _own(
+        lambda self, x: self.head(self.norm(self.mask(_steps(x)), training=False)[:, 0]),
+        mask=lambda: layers.Masking(0.5),
+        norm=layers.BatchNormalization,
+    ),
     # For Keras, what one call says holds for those behind it.
     "a base and dropout": _own(lambda self, x: self.head(self.drop(self.base(x, training=False))), base=lambda: _base(False), drop=_drop),
     "a layer": _own(lambda self, x: self.head(self.inner(x, training=False)), inner=Inner),
@@ -104,9 +113,18 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 def _told(model: Any, x: Any, y: Any) -> Any:
+    _move_statistics(model, x)
     model.compile(keras.optimizers.SGD(0.01), "mse")
     history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
     return history["loss"], model.evaluate(x, y, verbose=0), model.predict(x, verbose=0), model.get_weights()
+
+
+def _move_statistics(model: Any, x: Any) -> None:
+    """Makes moving statistics other than 0 and 1, so that it shows whether a layer takes them."""
+    model(x)
+    for weight in model.weights:
+        if weight.name in ("moving_mean", "moving_variance"):
+            weight.assign(np.linspace(0.5, 2.0, int(np.prod(weight.shape)), dtype="float32"))
 
 
 def _data() -> tuple[Any, Any]:
@@ -129,13 +147,13 @@ def test_each_layer_is_in_the_mode_of_keras(name: str) -> None:
 
 #: Models that are refused, and what the message says.
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "a base that is trained": (
-        _own(lambda self, x: self.head(self.base(x, training=False)), base=lambda: _base(True)),
-        r"\(BatchNormalization\): a call with `training=False` is not supported: freeze it",
-    ),
     "a norm in training": (
         _own(lambda self, x: self.head(self.norm(x, training=True)), norm=layers.BatchNormalization),
-        r"\(BatchNormalization\): a call with `training=True` is not supported: freeze it",
+        r"\(BatchNormalization\): a call with `training=True` is not supported: it holds for `predict`, too",
+    ),
+    "a norm in both modes": (
+        _own(lambda self, x: self.head(self.norm(self.norm(x), training=False)), norm=layers.BatchNormalization),
+        r"\(BatchNormalization\): needs the same `training` in each of its calls",
     ),
     "random predictions": (
         _own(lambda self, x: self.head(self.drop(x, training=True)), drop=_drop),

@@ -215,7 +215,7 @@ Of `keras.ops`: {_listed(_ops_that_run())}. Also `+`, `-`, `*`, `/`, powers 2 to
 | other operations | a layer that does it; the message names the line |
 | values that decide what is computed, `add_loss`, variables that `call` changes | a loss of your own in `compile`, which sees outputs and targets: what else it needs becomes an output |
 | `layer(x, training=True)` in code of your own, of a layer that is random in training | none: `predict` would be random |
-| `norm(x, training=False)` in code of your own, of a `BatchNormalization` that is trained | freeze it, or a functional model, where Keras pays no attention to the argument |
+| a layer called both with `training=False` and without it | the same `training` in each call |
 | `train_step`, `test_step`, `compute_loss` of your own | a loss and metrics of your own in `compile` |
 | `fit`, `evaluate`, `predict` and the methods on batches of your own | a function that calls those of the model |
 

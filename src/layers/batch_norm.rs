@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Built, Initializer, Layer, MaskUse, Parameter, Problem, Statistic, to_config, with_channels, yes};
 use crate::kernels::activation_functions::Function;
-use crate::kernels::{batch_norm as kernel, reduce, whole};
+use crate::kernels::{batch_norm as kernel, concatenate, reduce, whole};
 use crate::onnx::{Attribute, Form, Order};
 use crate::plan::{BatchStatistics, Combine, Grid, Length, Moving, Recorder, View, When, Word, length_word};
 use crate::shape::Shape;
@@ -30,7 +30,8 @@ use crate::shape::Shape;
 /// gives the result of one adapter, up to rounding. In both forms the moving statistics follow the whole batch:
 /// (count, mean, sum of squared deviations) of all shards, merged by count; an empty shard adds nothing.
 ///
-/// A frozen layer normalizes by the moving statistics in training, too, and leaves them as they are, as in Keras.
+/// A frozen layer normalizes by the moving statistics in training, too, and leaves them as they are, as in Keras. With
+/// `fixed_statistics` so does one whose `gamma` and `beta` are trained.
 ///
 /// Positions that a mask leaves out count in the statistics of training, which they do not in Keras. The output has the mask.
 ///
@@ -59,6 +60,10 @@ pub struct BatchNormalization {
     /// the unbiased variance, as in PyTorch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub correction: u32,
+    /// Whether training, too, normalizes by the moving statistics and leaves them as they are, while `gamma` and `beta` learn:
+    /// to train on from a trained network with small batches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fixed_statistics: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -76,7 +81,15 @@ fn epsilon() -> f32 {
 
 impl Default for BatchNormalization {
     fn default() -> Self {
-        Self { momentum: momentum(), epsilon: epsilon(), center: true, scale: true, synchronized: false, correction: 0 }
+        Self {
+            momentum: momentum(),
+            epsilon: epsilon(),
+            center: true,
+            scale: true,
+            synchronized: false,
+            correction: 0,
+            fixed_statistics: false,
+        }
     }
 }
 
@@ -128,6 +141,13 @@ impl BatchNormalization {
         self
     }
 
+    /// Normalizes by the moving statistics in training, too.
+    #[must_use]
+    pub fn fixed_statistics(mut self) -> Self {
+        self.fixed_statistics = true;
+        self
+    }
+
     fn params(&self, rec: &Recorder<'_>) -> kernel::Record {
         let shape = rec.input_shape(0);
         let pixels = length_word(Length::per_row(shape.positions()));
@@ -168,14 +188,39 @@ impl BatchNormalization {
         [gamma, beta]
     }
 
-    /// Backward where mean and variance are fixed: the moving ones of a frozen layer.
+    /// Whether this run takes the statistics of its rows, which then move.
+    fn takes_batch(&self, rec: &Recorder<'_>) -> bool {
+        rec.is_trainable() && !self.fixed_statistics
+    }
+
+    /// Backward where mean and variance are fixed: the moving ones.
     fn record_fixed_backward(&self, rec: &mut Recorder<'_>) {
         let (dy, variance, params) = (rec.output_gradient(), rec.statistic("moving_variance"), self.params(rec));
         let ([gamma, _], grid) = (self.scale_and_center(rec), normalizing_grid(&rec.input_shape(0)));
+        if rec.is_trainable() && (self.scale || self.center) {
+            let moments = moving_moments(rec);
+            self.record_sums(rec, moments, kernel::Record { count: Word::U32(1), ..self.params(rec) });
+        }
         if let Some(dx) = rec.input_gradient(0) {
             let dispatch = rec.dispatch(&kernel::BACKWARD_INFERENCE, params, [dy, variance, gamma], [dx], grid);
             self.set_options(dispatch);
         }
+    }
+
+    /// The gradients of `gamma` and `beta`, and the sums that they are.
+    fn record_sums(&self, rec: &mut Recorder<'_>, moments: View, params: kernel::Record) -> View {
+        let (x, dy, channels) = (rec.input(0), rec.output_gradient(), rec.input_shape(0).last());
+        let partials = rec.scratch("gradient_partials", Length::fixed(2 * channels * reduce::splits(channels)));
+        let grid = Grid::Elements(whole(channels * reduce::splits(channels)));
+        rec.dispatch(&kernel::BACKWARD_SUMS, params, [x, dy, moments], [partials], grid);
+        let sums = rec.scratch("gradient_sums", Length::fixed(2 * channels));
+        let mut gradient = |on: bool, name: &'static str| {
+            if on { rec.parameter_gradient(name) } else { rec.scratch("unused", Length::fixed(channels)) }
+        };
+        let (dgamma, dbeta) = (gradient(self.scale, "gamma"), gradient(self.center, "beta"));
+        let grid = Grid::Elements(whole(channels));
+        rec.dispatch(&kernel::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);
+        sums
     }
 
     fn record_moments(&self, rec: &mut Recorder<'_>) -> View {
@@ -200,6 +245,23 @@ impl BatchNormalization {
         rec.moving(Moving { moments, channels, count_per_row, mean, variance, momentum, correction });
         moments
     }
+}
+
+/// The moving statistics as moments of one value: with a count of 1, M2 is the variance.
+fn moving_moments(rec: &mut Recorder<'_>) -> View {
+    let channels = rec.input_shape(0).last();
+    let moments = rec.scratch("moving_moments", Length::fixed(2 * channels));
+    for (name, offset) in [("moving_mean", 0), ("moving_variance", channels)] {
+        let params = concatenate::Record {
+            rows: Word::U32(1),
+            cols: whole(channels),
+            total: whole(2 * channels),
+            offset: whole(offset),
+        };
+        let statistic = rec.statistic(name);
+        rec.dispatch(&concatenate::FORWARD, params, [statistic], [moments], Grid::Elements(whole(channels)));
+    }
+    moments
 }
 
 /// The grid of kernels that take 16 pixels at a time: parts of a row, or several small rows.
@@ -249,7 +311,7 @@ impl Layer for BatchNormalization {
     }
 
     fn has_batch_statistics(&self) -> bool {
-        true
+        !self.fixed_statistics
     }
 
     fn can_fuse(&self) -> bool {
@@ -260,7 +322,7 @@ impl Layer for BatchNormalization {
         let ([gamma, beta], fused) = (self.scale_and_center(rec), rec.fused());
         let (x, y, params) = (rec.input(0), rec.output(), self.params(rec));
         let grid = normalizing_grid(&rec.input_shape(0));
-        let dispatch = if rec.is_training() && rec.is_trainable() {
+        let dispatch = if rec.is_training() && self.takes_batch(rec) {
             let moments = self.record_moments(rec);
             rec.keep("moments", moments);
             rec.dispatch(&kernel::FORWARD, params, [x, moments, gamma, beta], [y], grid)
@@ -273,26 +335,11 @@ impl Layer for BatchNormalization {
     }
 
     fn backward(&self, rec: &mut Recorder<'_>) {
-        if !rec.is_trainable() {
+        if !self.takes_batch(rec) {
             return self.record_fixed_backward(rec);
         }
-        let channels = rec.input_shape(0).last();
         let (x, dy, moments, params) = (rec.input(0), rec.output_gradient(), rec.kept("moments"), self.params(rec));
-        let partials = rec.scratch("gradient_partials", Length::fixed(2 * channels * reduce::splits(channels)));
-        rec.dispatch(
-            &kernel::BACKWARD_SUMS,
-            params,
-            [x, dy, moments],
-            [partials],
-            Grid::Elements(whole(channels * reduce::splits(channels))),
-        );
-        let sums = rec.scratch("gradient_sums", Length::fixed(2 * channels));
-        let mut gradient = |on: bool, name: &'static str| {
-            if on { rec.parameter_gradient(name) } else { rec.scratch("unused", Length::fixed(channels)) }
-        };
-        let (dgamma, dbeta) = (gradient(self.scale, "gamma"), gradient(self.center, "beta"));
-        let grid = Grid::Elements(whole(channels));
-        rec.dispatch(&kernel::BACKWARD_PARAMETERS, params, [partials], [sums, dgamma, dbeta], grid);
+        let sums = self.record_sums(rec, moments, params);
         if self.is_whole(rec) {
             rec.exchange(sums, Combine::Sum, When::NextCommand);
         }

@@ -331,7 +331,12 @@ fn forms(case: &Case) -> Vec<Vec<(&'static str, Settings)>> {
         "BatchNormalization" => {
             let mut synchronized = config.clone();
             synchronized.insert("synchronized".into(), json!(true));
-            vec![vec![(known, config)], vec![(known, synchronized)]]
+            let mut forms = vec![vec![(known, config.clone())], vec![(known, synchronized)]];
+            if case.facts["training"] == false {
+                config.insert("fixed_statistics".into(), json!(true));
+                forms.push(vec![(known, config)]);
+            }
+            forms
         }
         _ => vec![vec![(known, config)]],
     }
@@ -364,8 +369,8 @@ fn check_golden(case: &Case, layers: &[(&'static str, Settings)]) {
     let is_normalization = layers[0].0 == "BatchNormalization";
     if case.facts["training"] == false {
         assert_close(&what("output at inference"), &bench.outputs(Pass::Predict)[0], case.values("output"), tolerance);
-        if is_normalization {
-            // Training normalizes by the batch, but for a layer that is frozen.
+        if is_normalization && !layers[0].1.contains_key("fixed_statistics") {
+            // Training normalizes by the batch, but for a layer that is frozen or has fixed statistics.
             bench.model.freeze(["it"]).unwrap();
             bench.plan = Arc::new(bench.model.plan(&bench.objective).unwrap());
         }

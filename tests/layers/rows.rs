@@ -115,6 +115,7 @@ static ROWS: &[Row] = &[
     },
     Row { numbers: [3, 6], ..row("BatchNormalization", "synchronized = true\nscale = false", &[&[2, 3]]) },
     Row { numbers: [3, 6], ..row("BatchNormalization", "synchronized = true\ncenter = false", &[&[2, 3]]) },
+    Row { numbers: [6, 6], ..row("BatchNormalization", "fixed_statistics = true", &[&[2, 3]]) },
     Row {
         output: &[2, 8],
         refuses: &[Refusal {

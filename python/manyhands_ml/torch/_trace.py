@@ -261,7 +261,8 @@ class _Reader:
             name = next(name for name, learns in of.items() if not learns)
             if any(of.values()):
                 self.problems.append(f"weight `{name}`: gets no gradient in PyTorch, but other weights of its layer do")
-            if layer["type"] == "BatchNormalization" and layer.get("trainable") is not False:
+            is_moving = layer.get("trainable") is not False and not layer.get("fixed_statistics")
+            if layer["type"] == "BatchNormalization" and is_moving:
                 self.problems.append(f"weight `{name}`: gets no gradient in PyTorch, but its statistics move: call `eval()` of its module")
             layer["trainable"] = False
             for name in of:

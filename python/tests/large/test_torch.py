@@ -376,6 +376,21 @@ def test_frozen_modules_keep_their_bits() -> None:
     assert not torch.equal(after["3.weight"], before["3.weight"])
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_norm_in_evaluation_mode_learns_by_its_running_statistics(affine: bool) -> None:
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, affine=affine), nn.ReLU(), nn.Linear(8, 3))
+    for _ in range(20):
+        module(_data(1)[0] * 2 + 1)
+    module[1].eval()
+    other = copy.deepcopy(module)
+    batches = [_data(step) for step in range(5)]
+    expected = theirs(module, nn.CrossEntropyLoss(), torch.optim.Adam(module.parameters(), lr=0.01), batches)
+    trainer = Trainer(other, nn.CrossEntropyLoss(), torch.optim.Adam(other.parameters(), lr=0.01), adapters="cpu,cpu")
+    assert np.mean(expected) == pytest.approx(trainer.fit(batches)["loss"][0], rel=1e-5)
+    check_weights(other, module, 1e-5)
+
+
 def test_several_inputs_and_a_shared_module() -> None:
     class Pair(nn.Module):
         def __init__(self) -> None:

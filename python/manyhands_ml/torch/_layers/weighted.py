@@ -113,9 +113,7 @@ def _batch_norm(call: Call) -> Tensor:
     }
     wants = [parameter.requires_grad for parameter in module.parameters(recurse=False)]
     if not call.is_training:
-        if any(wants):
-            raise Refused("is in evaluation mode, but its weights want gradients: set `requires_grad` to False for them")
-        settings["trainable"] = False
+        settings |= {"fixed_statistics": True} if any(wants) else {"trainable": False}
     elif wants and not any(wants):
         raise Refused("has frozen weights, but is in training mode, in which its statistics move: call its `eval()`, too")
     weights = {
