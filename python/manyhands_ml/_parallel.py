@@ -266,7 +266,10 @@ class ParallelModel:
             # Keras asks behind a batch.
             order = order[: arrays.batch_size]
         if not engine.is_checked:
-            engine.check(arrays.some(order[: arrays.batch_size]))
+            first = order[: arrays.batch_size]
+            # By the rows of the data: the check knows those of the batch alone.
+            engine.trainer.check().rows(arrays.rows, first)
+            engine.check(arrays.some(first))
         waits, sees = hooks.wait_for_batches, hooks.see_batches
         n_steps = -(-len(order) // arrays.batch_size)
 

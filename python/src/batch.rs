@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use numpy::ndarray::{ArrayViewD, Axis, IxDyn};
-use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArray, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use numpy::{
+    Element, PyArrayDyn, PyArrayMethods, PyReadonlyArray, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods,
+};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -46,6 +48,23 @@ impl Batch {
 /// Requirements of a trainer for its batches, by which any thread can check them.
 #[pyclass(frozen, module = "manyhands_ml._native")]
 pub(crate) struct Check(pub(crate) BatchCheck);
+
+#[pymethods]
+impl Check {
+    /// Checks these rows, whose numbers errors name.
+    fn rows(&self, py: Python<'_>, rows: &Rows, order: PyReadonlyArray1<'_, i64>) -> PyResult<()> {
+        let order = places(&order)?;
+        if let Some(row) = order.iter().find(|row| **row >= rows.rows) {
+            return Err(PyIndexError::new_err(format!("there is no row {row}")));
+        }
+        rows.lent(py, |lent| detached(py, || self.0.check_rows(lent.batch(&order), &order).map(drop)))?
+    }
+}
+
+/// Rows by number.
+pub(crate) fn places(order: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<usize>> {
+    order.as_array().iter().map(|row| Ok(usize::try_from(*row)?)).collect()
+}
 
 /// Arrays whose first axis is the row. They stay the caller's: what is asked for is read when it is needed.
 #[pyclass(frozen, module = "manyhands_ml._native")]

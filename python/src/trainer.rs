@@ -20,7 +20,7 @@ use pyo3::types::PyDict;
 use serde::Deserialize;
 
 use crate::adapters::{Described, chosen, described};
-use crate::batch::{Batch, Check, Rows};
+use crate::batch::{Batch, Check, Rows, places};
 use crate::epoch::{Listener, Tally, Wanted, raised};
 use crate::errors::detached;
 use crate::model::copy_values;
@@ -315,7 +315,8 @@ impl Trainer {
         let source = Arc::new((rows.clone().unbind(), order.clone()));
         let checked = |places: Range<usize>, batch| {
             let source = source.clone();
-            Ok(check.check(batch)?.remade_by(move || gathered(&source.0, &source.1[places.clone()])))
+            let batch = check.check_rows(batch, &order[places.clone()])?;
+            Ok(batch.remade_by(move || gathered(&source.0, &source.1[places.clone()])))
         };
         epoch::each(py, rows.get(), &order, batch_size, checked, |batches| {
             let mut steps = Steps { trainer: self, n_begun: 0, tally: &mut tally };
@@ -583,11 +584,6 @@ fn gathered(rows: &Py<Rows>, places: &[usize]) -> manyhands::Result<data::Batch>
         let problem = format!("need to be read again for a lost adapter, but can't be: {error}");
         manyhands::Error::data("the rows of a step", problem, "leave the arrays as they are while `fit` runs")
     })
-}
-
-/// Rows by number.
-fn places(order: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<usize>> {
-    order.as_array().iter().map(|row| Ok(usize::try_from(*row)?)).collect()
 }
 
 /// Copies an array over the values of the tensor of its name, if there is one.

@@ -168,6 +168,23 @@ def test_other_mistakes_say_what_is_needed() -> None:
         parallel.fit(np.array([[0, 0, np.nan]]), np.zeros(1), verbose=0)
 
 
+@pytest.mark.parametrize(("wrong", "told"), [("input", "holds NaN"), ("target", "has label 7")])
+def test_a_wrong_value_is_named_by_its_row_of_the_data(wrong: str, told: str) -> None:
+    """In any batch, and in any order."""
+    for row in (2, 61):
+        x, y = np.zeros((64, 3), np.float32), np.zeros(64, np.int64)
+        if wrong == "input":
+            x[row, 1] = np.nan
+        else:
+            y[row] = 7
+        for seed in range(3):
+            keras.utils.set_random_seed(seed)
+            parallel = make_parallel(keras.Sequential([keras.Input((3,)), layers.Dense(2, "softmax")]), "cpu")
+            parallel.compile("sgd", "sparse_categorical_crossentropy")
+            with pytest.raises(DataError, match=rf"row {row}\b.*{told}"):
+                parallel.fit(x, y, batch_size=8, verbose=0)
+
+
 def test_a_result_that_is_not_that_of_keras_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a layer computed something else here: Keras' own gives a tenth more."""
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2)], name="net")

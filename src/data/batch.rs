@@ -131,17 +131,20 @@ impl Batch {
         }
     }
 
-    /// Checks that all values are finite, and weights not negative; rows count from the batch's first.
-    pub(crate) fn check_values(&self) -> Result<()> {
+    /// Checks that all values are finite, and weights not negative.
+    pub(crate) fn check_values(&self, row_name: RowName<'_>) -> Result<()> {
         let row = |values: &Arc<[f32]>| Shape::new([values.len() / self.rows.max(1)]);
         for (kind, buffers) in [("input", &self.inputs), ("target", &self.targets)] {
             for (position, values) in buffers.iter().enumerate() {
-                check_finite(&format!("{kind} {position}"), &row(values), values, |row| row)?;
+                check_finite(&format!("{kind} {position}"), &row(values), values, row_name)?;
             }
         }
-        self.sample_weights.as_ref().map_or(Ok(()), |weights| check_weights(weights, |row| row))
+        self.sample_weights.as_ref().map_or(Ok(()), |weights| check_weights(weights, row_name))
     }
 }
+
+/// Gives the row to name in an error for a row of a batch.
+pub(crate) type RowName<'a> = &'a dyn Fn(usize) -> usize;
 
 /// A change of the first input's values of some rows, on any thread.
 pub(super) type RowsChange<'a> = dyn Fn(&[usize], &mut [f32]) + Sync + 'a;
@@ -382,9 +385,15 @@ pub(crate) fn check_indices(dataset: &dyn Dataset, input: usize, name: &str, bou
 }
 
 /// Checks that every value of a batch's input is a whole number from 0 to `bound - 1`.
-pub(crate) fn check_batch_indices(values: &[f32], row_len: usize, name: &str, bound: usize) -> Result<()> {
+pub(crate) fn check_batch_indices(
+    values: &[f32],
+    row_len: usize,
+    name: &str,
+    bound: usize,
+    row_name: RowName<'_>,
+) -> Result<()> {
     match values.iter().position(|value| !is_label(*value, bound)) {
-        Some(at) => Err(index_error(name, at / row_len.max(1), values[at], bound)),
+        Some(at) => Err(index_error(name, row_name(at / row_len.max(1)), values[at], bound)),
         None => Ok(()),
     }
 }
@@ -453,18 +462,25 @@ pub(crate) fn check_batch_labels(
     target: usize,
     classes: usize,
     ignored: Option<f32>,
+    row_name: RowName<'_>,
 ) -> Result<()> {
     match values.iter().position(|label| !is_label(*label, classes) && Some(*label) != ignored) {
-        Some(at) => Err(label_error(target, at / row_len.max(1), values[at], classes)),
+        Some(at) => Err(label_error(target, row_name(at / row_len.max(1)), values[at], classes)),
         None => Ok(()),
     }
 }
 
 /// Checks the numbers of a batch's target.
-pub(crate) fn check_batch_numbers(values: &[f32], row_len: usize, target: usize, numbers: Numbers) -> Result<()> {
+pub(crate) fn check_batch_numbers(
+    values: &[f32],
+    row_len: usize,
+    target: usize,
+    numbers: Numbers,
+    row_name: RowName<'_>,
+) -> Result<()> {
     let mut refuses = numbers.refuses();
     match values.iter().position(|value| refuses(*value)) {
-        Some(at) => Err(numbers.error(target, at / row_len.max(1), values[at])),
+        Some(at) => Err(numbers.error(target, row_name(at / row_len.max(1)), values[at])),
         None => Ok(()),
     }
 }

@@ -80,8 +80,8 @@ pub use self::csv::{
 pub use augment::{Augment, Augmentation, Factor, FillMode, FlipMode};
 pub use batch::{Batch, BatchMut, check_labels, check_probabilities};
 pub(crate) use batch::{
-    Numbers, check_batch_indices, check_batch_labels, check_batch_numbers, check_counted_labels, check_indices,
-    check_numbers,
+    Numbers, RowName, check_batch_indices, check_batch_labels, check_batch_numbers, check_counted_labels,
+    check_indices, check_numbers,
 };
 pub use buffers::Buffers;
 pub use bytes::ByteImages;

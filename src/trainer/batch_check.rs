@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::data::{Batch, Numbers, check_batch_indices, check_batch_labels, check_batch_numbers};
+use crate::data::{Batch, Numbers, RowName, check_batch_indices, check_batch_labels, check_batch_numbers};
 use crate::error::{Error, Result};
 use crate::losses::{Domain, Loss};
 use crate::model::Model;
@@ -66,7 +66,7 @@ impl BatchCheck {
         Self { inputs: inputs.collect(), targets: targets.collect() }
     }
 
-    /// Checks sizes and values of a batch to train on.
+    /// Checks sizes and values of a batch to train on. Errors count rows from the batch's first.
     ///
     /// # Errors
     /// If a size is not that of model and losses, or a value is not allowed.
@@ -75,32 +75,49 @@ impl BatchCheck {
         Ok(CheckedBatch { batch, remake: None })
     }
 
+    /// As [`check`](Self::check), for these rows of data, by which errors name them.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_rows(&self, batch: Batch, rows: &[usize]) -> Result<CheckedBatch> {
+        self.check_named(&batch, &|row| rows[row])?;
+        Ok(CheckedBatch { batch, remake: None })
+    }
+
     /// Checks sizes and values of inputs and targets.
     pub(super) fn check_all(&self, batch: &Batch) -> Result<()> {
-        self.check_inputs(batch)?;
-        self.check_targets(batch)
+        self.check_named(batch, &|row| row)
+    }
+
+    fn check_named(&self, batch: &Batch, row_name: RowName<'_>) -> Result<()> {
+        self.check_named_inputs(batch, row_name)?;
+        self.check_targets(batch, row_name)
     }
 
     /// Checks the inputs: their sizes, and all values of the batch but labels.
     pub(super) fn check_inputs(&self, batch: &Batch) -> Result<()> {
+        self.check_named_inputs(batch, &|row| row)
+    }
+
+    fn check_named_inputs(&self, batch: &Batch, row_name: RowName<'_>) -> Result<()> {
         check_lens("input", &self.inputs, &batch.inputs, batch.rows)?;
-        batch.check_values()?;
+        batch.check_values(row_name)?;
         for (input, values) in self.inputs.iter().zip(&batch.inputs) {
-            let checked = |bound| check_batch_indices(values, input.row_len, &input.name, bound);
+            let checked = |bound| check_batch_indices(values, input.row_len, &input.name, bound, row_name);
             input.allowed.map_or(Ok(()), checked)?;
         }
         Ok(())
     }
 
     /// Checks sizes and values of the targets.
-    fn check_targets(&self, batch: &Batch) -> Result<()> {
+    fn check_targets(&self, batch: &Batch, row_name: RowName<'_>) -> Result<()> {
         check_lens("target for output", &self.targets, &batch.targets, batch.rows)?;
         for (output, (target, values)) in self.targets.iter().zip(&batch.targets).enumerate() {
             let (domain, ignored) = target.allowed;
             if let Domain::Classes(classes) = domain {
-                check_batch_labels(values, target.row_len, output, classes, ignored)?;
+                check_batch_labels(values, target.row_len, output, classes, ignored, row_name)?;
             } else if let Some(numbers) = numbers_of(domain) {
-                check_batch_numbers(values, target.row_len, output, numbers)?;
+                check_batch_numbers(values, target.row_len, output, numbers, row_name)?;
             }
         }
         Ok(())
