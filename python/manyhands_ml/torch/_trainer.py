@@ -125,8 +125,8 @@ class Trainer:
             epochs: How often all rows are seen.
             batch_size: Rows of a batch, over all adapters; batches of a loader have their own.
             shuffle: Whether each epoch has an order of its own; a loader has its own.
-            validation_data: A pair of inputs and targets, or batches, to evaluate after each epoch: their numbers have the
-                prefix `val_`.
+            validation_data: A pair of inputs and targets, or batches of such pairs, to evaluate after each epoch: their numbers have
+                the prefix `val_`.
             on_epoch: Called after each epoch with its number, from 0, and its numbers: where a learning-rate scheduler steps.
                 Training ends where it gives True.
 
@@ -142,7 +142,7 @@ class Trainer:
         self._seen = {} if self._seen is None else self._seen
         _check_batch_size(batch_size)
         x = Batches(x, epochs=epochs) if y is None else x
-        pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
+        pair = _is_pair(validation_data)
         if validation_data is not None and not pair:
             Batches(validation_data, "`validation_data`", epochs)
         engine, history = self._opened(x, y), dict[str, list[float]]()
@@ -302,6 +302,13 @@ def _is_arrays(x: Any) -> bool:
     if isinstance(x, (torch.Tensor, np.ndarray)):
         return True
     return isinstance(x, (list, tuple)) and all(isinstance(part, (torch.Tensor, np.ndarray)) for part in x)
+
+
+def _is_pair(data: Any) -> bool:
+    """Is this one pair of inputs and targets, and not two batches of such pairs?"""
+    if not isinstance(data, (list, tuple)) or len(data) != 2:
+        return False
+    return not all(isinstance(part, (list, tuple)) and part and isinstance(part[-1], (torch.Tensor, np.ndarray)) for part in data)
 
 
 def _parts(batch: Any) -> tuple[Any, Any]:

@@ -128,6 +128,17 @@ def test_batches_that_come_once_are_for_one_epoch() -> None:
     assert "val_loss" in trainer.fit(_generator(), validation_data=_generator())
 
 
+def test_two_batches_are_no_pair() -> None:
+    """Two batches of validation data are not taken for inputs and targets."""
+    batches = [(X[:20], Y[:20]), (X[20:], Y[20:])]
+    for data in (batches, tuple(batches), [[*batch] for batch in batches], (X, Y), [X.numpy(), Y.numpy()]):
+        trainer = _trainer()
+        value = trainer.fit(X, Y, validation_data=data)["val_loss"][0]
+        with torch.no_grad():
+            needed = float(F.cross_entropy(trainer._module(X), Y))
+        assert value == pytest.approx(needed, rel=1e-5)
+
+
 @pytest.mark.parametrize("size", [0, -1, 2.5, None])
 def test_a_batch_has_rows(size: Any) -> None:
     trainer = _trainer()
