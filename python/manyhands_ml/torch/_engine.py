@@ -83,7 +83,9 @@ class Engine:
         """What the native trainer was made of, to compare."""
         tensors = {name: [id(tensor) for tensor in weight.tensors] for name, weight in self.graph.weights.items()}
         weights = self.objective.class_weights
-        return self.graph.config(), self.objective.settings, tensors, None if weights is None else weights.tolist()
+        # Buffers, and what forward computes of them.
+        constants = {name: values.tobytes() for name, values in self.graph.constants.items()}
+        return self.graph.config(), self.objective.settings, tensors, constants, None if weights is None else weights.tolist()
 
     def _end(self, problems: list[str]) -> None:
         """Puts classes last, and numbers as PyTorch has them where they were made flat."""

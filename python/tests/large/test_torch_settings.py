@@ -446,6 +446,46 @@ def test_other_ways_of_the_same_update_give_the_same(make: Any) -> None:
         torch.testing.assert_close(found, needed, atol=1e-5, rtol=1e-4)
 
 
+def test_buffers_that_change_between_epochs_are_read_again() -> None:
+    """In place and by another tensor, in `on_epoch` and between two calls, with PyTorch beside it."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 3)
+            self.register_buffer("scale", torch.ones(6))
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x * (2 * self.scale))
+
+    (x, y), modules = _data(), [Scaled(), Scaled()]
+    modules[1].load_state_dict(modules[0].state_dict())
+    ours, theirs = modules
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in modules]
+    trainer = Trainer(ours, nn.CrossEntropyLoss(), optimizers[0], adapters="cpu")
+
+    def change(module: Any, epoch: int) -> None:
+        if epoch % 2:
+            module.scale = torch.full((6,), 0.5)
+        else:
+            module.scale.mul_(3.0)
+
+    found, needed = [], []
+    for call in range(2):
+        found += trainer.fit(x, y, batch_size=40, epochs=2, on_epoch=lambda epoch, logs: change(ours, epoch))["loss"]
+        change(ours, 2)
+        for epoch in (0, 1, 2):
+            if epoch < 2:
+                optimizers[1].zero_grad()
+                loss = nn.functional.cross_entropy(theirs(x), y)
+                loss.backward()
+                optimizers[1].step()
+                needed.append(loss.item())
+            change(theirs, epoch)
+    np.testing.assert_allclose(found, needed, rtol=1e-5)
+    torch.testing.assert_close(trainer.predict(x), theirs(x).detach(), atol=1e-5, rtol=1e-5)
+
+
 def test_what_changes_between_epochs_is_honoured() -> None:
     """A scheduler of momentum, modules that thaw, and a decay: PyTorch does the same beside it."""
     weights = []
