@@ -32,6 +32,9 @@ struct WrittenGroup {
     /// Factor of the learning rate.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     learning_rate_factor: f32,
+    /// Steps of the optimizer that these parameters did not take part in, such as while they were frozen: Adam counts theirs alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    missed_steps: u64,
     /// Settings that differ from the optimizer's.
     #[serde(flatten)]
     settings: serde_json::Map<String, Value>,
@@ -41,7 +44,7 @@ struct WrittenGroup {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct WrittenGroups<'a> {
-    /// Parameters with settings of their own: `parameters`, by name, `learning_rate_factor`, and settings of the optimizer.
+    /// Parameters with settings of their own: `parameters`, by name, `learning_rate_factor`, `missed_steps`, and settings of the optimizer.
     groups: Vec<&'a WrittenGroup>,
 }
 
@@ -52,6 +55,11 @@ fn one() -> f32 {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_one(value: &f32) -> bool {
     *value == 1.0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(steps: &u64) -> bool {
+    *steps == 0
 }
 
 impl ParameterGroup {
@@ -103,7 +111,9 @@ impl ParameterGroup {
 
     /// The numbers of a step: the learning rate, and those of the rule.
     pub(super) fn numbers(&self, learning_rate: f32, step: u64) -> impl Iterator<Item = f32> {
-        std::iter::once(learning_rate * self.written.learning_rate_factor).chain(self.rule.step_numbers(step))
+        // Steps count from 1.
+        let own_step = step.saturating_sub(self.written.missed_steps).max(1);
+        std::iter::once(learning_rate * self.written.learning_rate_factor).chain(self.rule.step_numbers(own_step))
     }
 
     /// Problem of its settings, if they have one.

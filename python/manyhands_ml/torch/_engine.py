@@ -113,8 +113,22 @@ class Engine:
             ]
             if names := [name for name, of in parts.items() if all(of)]:
                 groups.append({"parameters": names, **own})
-        if groups:
-            self.objective.settings["optimizer"]["groups"] = groups
+        missed, named = self._missed_steps(), {name for group in groups for name in group["parameters"]}
+        groups.append({"parameters": [name for name, steps in missed.items() if steps and name not in named]})
+        parted = []
+        for group in groups:
+            for steps in sorted({missed.get(name, 0) for name in group["parameters"]}):
+                own = {"missed_steps": steps} if steps else {}
+                parted.append({**group, "parameters": [name for name in group["parameters"] if missed.get(name, 0) == steps], **own})
+        if parted:
+            self.objective.settings["optimizer"]["groups"] = parted
+
+    def _missed_steps(self) -> dict[str, int]:
+        """By the name of each weight, steps that it did not take part in, such as while it was frozen, where the optimizer reads them."""
+        if self.objective.row is None or not self.objective.row.reads_steps:
+            return {}
+        done = {name: max(map(self._steps_of, weight.tensors)) for name, weight in self._trained()}
+        return {name: max(done.values()) - steps for name, steps in done.items()}
 
     def open(self, rig: Rig, steps: int) -> None:
         """Makes the native trainer, which goes on after so many steps."""
@@ -296,15 +310,15 @@ class Engine:
                 yield name, weight
 
     def check_steps(self) -> None:
-        """Raises `SettingError` if parameters have done different numbers of steps and the optimizer reads these: the engine has one."""
+        """Raises `SettingError` if parameters that are one weight here have done different numbers of steps and the optimizer reads these."""
         row, names = self.objective.row, {id(parameter): name for name, parameter in self._module.named_parameters()}
-        steps = {names.get(id(it), ""): self._steps_of(it) for _, weight in self._trained() for it in weight.tensors}
-        if row is None or not row.reads_steps or len(set(steps.values())) < 2:
-            return
-        least, most = (pick(steps, key=steps.__getitem__) for pick in (min, max))
-        problem = f"needs as many steps for each parameter, but has done {steps[least]} with `{least}` and {steps[most]} with `{most}`"
-        help = "when you thaw, make optimizer and `Trainer` anew, or take an optimizer whose steps don't depend on their number, as `SGD`"
-        raise SettingError(explained(f"optimizer `{type(self._optimizer).__name__}`", problem, help))
+        for _, weight in self._trained():
+            steps = {names.get(id(it), ""): self._steps_of(it) for it in weight.tensors}
+            if row is None or not row.reads_steps or len(set(steps.values())) < 2:
+                continue
+            least, most = (pick(steps, key=steps.__getitem__) for pick in (min, max))
+            problem = f"needs as many steps for each parameter of a module, but has done {steps[least]} with `{least}` and {steps[most]} with `{most}`"
+            raise SettingError(explained(f"optimizer `{type(self._optimizer).__name__}`", problem, "make the optimizer anew"))
 
     def _steps_there(self) -> int:
         """Steps that the optimizer has done with what learns. `SGD` does not count them: there they are the engine's."""

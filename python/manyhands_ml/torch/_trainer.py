@@ -135,7 +135,7 @@ class Trainer:
             DataError: If the data do not fit the module.
             MismatchError: If PyTorch and the adapters compute different results for the first batch.
             NonFiniteError: If the loss or the gradient is not finite.
-            SettingError: If parameters have done different numbers of steps, and the optimizer's steps depend on their number.
+            SettingError: If parameters of a module have done different numbers of steps, and the optimizer's steps depend on their number.
 
         A program may freeze and unfreeze modules, change modes, rates and other settings between two calls, or in `on_epoch`.
         """

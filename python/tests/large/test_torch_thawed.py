@@ -35,17 +35,14 @@ def _epoch(module: nn.Module, optimizer: Any) -> None:
         optimizer.step()
 
 
-def _same(kind: Any, changes: list[Callable[[nn.Sequential], Any]], anew: int | None = None) -> None:
-    """An epoch after each change, here and in PyTorch: weights and the state of the optimizer. Before one, the optimizer may be made anew."""
+def _same(kind: Any, changes: list[Callable[[nn.Sequential], Any]]) -> None:
+    """An epoch after each change, here and in PyTorch: weights and the state of the optimizer."""
     module = _module()
     other = copy.deepcopy(module)
     one, two = (kind(it.parameters(), lr=0.01) for it in (module, other))
     trainer = Trainer(other, nn.CrossEntropyLoss(), two, adapters="cpu")
-    for place, change in enumerate(changes):
+    for change in changes:
         change(module), change(other)
-        if place == anew:
-            one, two = (kind(it.parameters(), lr=0.01) for it in (module, other))
-            trainer = Trainer(other, nn.CrossEntropyLoss(), two, adapters="cpu")
         _epoch(module, one)
         trainer.fit(*_data(), batch_size=8, shuffle=False)
     torch.testing.assert_close(other.state_dict(), module.state_dict(), atol=1e-5, rtol=1e-4)
@@ -62,7 +59,7 @@ def _frozen(first: bool, last: bool) -> Callable[[nn.Sequential], Any]:
     return change
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("kind", [*COUNTING, *OTHERS])
 def test_what_is_thawed_has_its_own_number_of_steps(kind: Any) -> None:
     _same(kind, [_frozen(True, False), _frozen(True, False), _frozen(False, False), _frozen(False, True), _frozen(False, False)])
 
@@ -75,29 +72,42 @@ def test_freezing_and_changing_places_are_as_in_pytorch(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", COUNTING)
-def test_different_numbers_of_steps_are_refused_where_they_count(kind: Any) -> None:
+def test_groups_of_parameters_have_their_own_numbers_of_steps(kind: Any) -> None:
+    """Also where a layer is in two groups, and within one call of `fit`."""
+
+    def grouped(parameters: Any, lr: float) -> Any:
+        first, *others = parameters
+        return kind([{"params": [first], "lr": lr / 2}, {"params": others}], lr=lr)
+
+    _same(grouped, [_frozen(True, False), _frozen(False, False), _frozen(False, False)])
     module = _module()
     module[0].requires_grad_(False)
-    optimizer = kind(module.parameters(), lr=0.01)
-    trainer = Trainer(module, nn.CrossEntropyLoss(), optimizer, adapters="cpu")
-    trainer.fit(*_data(), batch_size=8)
-    module[0].requires_grad_(True)
-    before = copy.deepcopy(module.state_dict())
-    trainer.evaluate(*_data())
-    told = f"optimizer `{kind.__name__}` needs as many steps for each parameter, but has done 0 with `0.weight` and 5 with `2.weight`"
-    with pytest.raises(SettingError, match=told):
-        trainer.fit(*_data(), batch_size=8)
-    torch.testing.assert_close(module.state_dict(), before, atol=0, rtol=0)
-    assert optimizer.state[module[2].weight]["step"] == 5
-
-    def thaw(epoch: int, logs: Any) -> None:
-        module[0].requires_grad_(epoch == 1)
-
-    module[0].requires_grad_(False)
-    with pytest.raises(SettingError, match=r"has done 0 with `0.weight` and 15 with `2.weight`"):
-        trainer.fit(*_data(), batch_size=8, epochs=3, on_epoch=thaw)
+    other = copy.deepcopy(module)
+    one, two = (kind(it.parameters(), lr=0.01) for it in (module, other))
+    for epoch in range(3):
+        _epoch(module, one)
+        module[0].requires_grad_(epoch >= 0)
+    trainer = Trainer(other, nn.CrossEntropyLoss(), two, adapters="cpu,cpu")
+    trainer.fit(*_data(), batch_size=8, shuffle=False, epochs=3, on_epoch=lambda epoch, logs: other[0].requires_grad_(epoch >= 0) and None)
+    torch.testing.assert_close(other.state_dict(), module.state_dict(), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", COUNTING)
-def test_what_the_help_says_is_what_pytorch_does(kind: Any) -> None:
-    _same(kind, [_frozen(True, False), _frozen(False, False)], anew=1)
+def test_different_numbers_of_steps_within_a_module_are_refused(kind: Any) -> None:
+    torch.manual_seed(1)
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read = nn.GRU(6, 4, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.read(x)[0][:, -1]
+
+    module, x, y = Last(), torch.randn(40, 3, 6), torch.arange(40) % 4
+    optimizer = kind(module.parameters(), lr=0.01)
+    trainer = Trainer(module, nn.CrossEntropyLoss(), optimizer, adapters="cpu")
+    trainer.fit(x, y, batch_size=8)
+    optimizer.state[module.read.bias_hh_l0]["step"] = torch.tensor(2.0)
+    with pytest.raises(SettingError, match="has done 2 with `read.bias_hh_l0` and 5 with `read.bias_ih_l0`"):
+        trainer.fit(x, y, batch_size=8)
