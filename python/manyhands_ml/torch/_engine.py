@@ -309,6 +309,12 @@ class Engine:
             if weight.is_trained and all(tensor.requires_grad for tensor in weight.tensors):
                 yield name, weight
 
+    def check_learns(self) -> None:
+        """Raises `SettingError` if no parameter learns: PyTorch has no gradient then, and its `backward` raises."""
+        if not any(parameter.requires_grad for parameter in self._module.parameters()):
+            problem = "needs a parameter that learns, but `requires_grad` is False for all"
+            raise SettingError(explained(f"module `{type(self._module).__name__}`", problem, "call `requires_grad_(True)` of what is to learn"))
+
     def check_steps(self) -> None:
         """Raises `SettingError` if parameters that are one weight here have done different numbers of steps and the optimizer reads these."""
         row, names = self.objective.row, {id(parameter): name for name, parameter in self._module.named_parameters()}

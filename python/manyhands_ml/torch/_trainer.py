@@ -135,7 +135,8 @@ class Trainer:
             DataError: If the data do not fit the module.
             MismatchError: If PyTorch and the adapters compute different results for the first batch.
             NonFiniteError: If the loss or the gradient is not finite.
-            SettingError: If parameters of a module have done different numbers of steps, and the optimizer's steps depend on their number.
+            SettingError: If no parameter learns; or if parameters of a module have done different numbers of steps, and the
+                optimizer's steps depend on their number.
 
         A program may freeze and unfreeze modules, change modes, rates and other settings between two calls, or in `on_epoch`.
         """
@@ -151,6 +152,7 @@ class Trainer:
         is_alone = on_epoch is None and y is not None and (pair or validation_data is None)
         for epoch in range(epochs):
             means, is_whole = Means(), False
+            engine.check_learns()
             engine.check_steps()
             try:
                 engine.take_rate()

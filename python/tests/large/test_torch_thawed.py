@@ -111,3 +111,17 @@ def test_different_numbers_of_steps_within_a_module_are_refused(kind: Any) -> No
     optimizer.state[module.read.bias_hh_l0]["step"] = torch.tensor(2.0)
     with pytest.raises(SettingError, match="has done 2 with `read.bias_hh_l0` and 5 with `read.bias_ih_l0`"):
         trainer.fit(x, y, batch_size=8)
+
+
+def test_nothing_to_learn_is_refused_as_in_pytorch() -> None:
+    module = _module().requires_grad_(False)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        _epoch(module, torch.optim.SGD(module.parameters(), lr=0.01))
+    trainer = Trainer(module, nn.CrossEntropyLoss(), torch.optim.SGD(module.parameters(), lr=0.01), adapters="cpu")
+    told = "module `Sequential` needs a parameter that learns, but `requires_grad` is False for all"
+    with pytest.raises(SettingError, match=told):
+        trainer.fit(*_data())
+    assert trainer.evaluate(*_data())["loss"] > 0
+    module[2].requires_grad_(True)
+    with pytest.raises(SettingError, match=told):
+        trainer.fit(*_data(), epochs=2, on_epoch=lambda epoch, logs: module.requires_grad_(False) and None)
