@@ -226,7 +226,12 @@ def _takes_two(loss: Any) -> bool:
     """Is it a loss of outputs and targets, without parameters of its own?"""
     if not callable(loss) or (isinstance(loss, nn.Module) and any(True for _ in loss.parameters())):
         return False
-    given = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).parameters.values()
+    function = loss.forward if isinstance(loss, nn.Module) else loss
+    if isinstance(function, (torch.jit.ScriptFunction, torch._C.ScriptMethod)):
+        # The first argument of a method is its module.
+        n_needed = 3 if isinstance(function, torch._C.ScriptMethod) else 2
+        return sum(not it.has_default_value() for it in function.schema.arguments) == n_needed
+    given = inspect.signature(function).parameters.values()
     return sum(it.default is it.empty and it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD) for it in given) == 2
 
 

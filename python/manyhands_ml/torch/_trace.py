@@ -117,9 +117,11 @@ def _exported(module: nn.Module, examples: list[torch.Tensor]) -> torch.fx.Graph
 
 
 def _check_types(module: nn.Module) -> None:
-    """Raises for parameters of another type: rows are float32, and PyTorch itself would not multiply them."""
+    """Raises for modules that no trace reads, and for parameters of another type: rows are float32, and PyTorch would not multiply them."""
     held = {name: parameter.dtype for name, parameter in module.named_parameters() if parameter.dtype != torch.float32}
     problems = [f"parameter `{name}`: `dtype` needs torch.float32, but is {dtype}" for name, dtype in held.items()]
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        problems.append("modules of `torch.jit`: can't be read; give those that they were made of")
     raise_problems(f"module `{type(module).__name__}`", problems, "PyTorch")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,26 @@ def _numbers(*shape: int) -> Callable[[], Any]:
     return lambda: torch.randn(ROWS, *shape)
 
 
+class _Doubled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loss = nn.MSELoss()
+
+    def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return 2 * self.loss(output, target)
+
+
+def _plain_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (output - target).abs().mean() + (output - target).pow(2).mean()
+
+
+def _scripted(loss: Any) -> Any:
+    with warnings.catch_warnings():
+        # PyTorch calls it deprecated.
+        warnings.simplefilter("ignore")
+        return torch.jit.script(loss)
+
+
 #: Modules, losses, the shape of a row and targets.
 CASES: dict[str, tuple[Callable[[], nn.Module], Any, tuple[int, ...], Callable[[], Any]]] = {
     "MultiheadAttention": (lambda: Attending(True), nn.CrossEntropyLoss(), (TIME, SIZE), _classes),
@@ -70,6 +91,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Any, tuple[int, ...], Callable[[
     "TransformerEncoder": (_encoder, nn.CrossEntropyLoss(), (TIME, SIZE), _classes),
     "Upsample": (_upsampled, nn.MSELoss(), (3, 6, 5), _numbers(2, 6, 4)),
     "chunk": (Gated, nn.MSELoss(), (SIZE,), _numbers(3)),
+    "a loss of torch.jit": (lambda: nn.Linear(SIZE, 3), _scripted(_Doubled()), (SIZE,), _numbers(3)),
+    "a scripted function": (lambda: nn.Linear(SIZE, 3), _scripted(_plain_loss), (SIZE,), _numbers(3)),
     "pos_weight": (
         lambda: nn.Linear(SIZE, 3),
         nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1.0, 3.0, 0.5])),

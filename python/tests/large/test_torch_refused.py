@@ -405,3 +405,10 @@ def test_tied_words_are_refused(kind: type[Words]) -> None:
 def test_compiled_modules_are_observed_too() -> None:
     _trainer(torch.compile(Parts(_for_a_log), backend="eager")).fit(*_data())
     assert re.search(r"stops the gradient of `\S*encoder.weight`", _told(torch.compile(Parts(_twice), backend="eager")))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_module_of_torch_jit_is_refused() -> None:
+    module = torch.jit.script(nn.Sequential(nn.Linear(6, 3)))
+    with pytest.raises(ModelError, match=r"modules of `torch.jit`: can't be read; give those that they were made of"):
+        _trainer(module, nn.MSELoss()).fit(torch.rand(32, 6), torch.rand(32, 3))
