@@ -15,6 +15,8 @@ from torch.utils import _pytree
 
 from ._graph import Floats, Held, Tensor, Weight, same
 from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, made
+from ._settings import MODULES as SETTINGS
+from ._settings import refusals
 
 #: Functions that change neither the numbers of a tensor nor their order.
 _VIEWS = frozenset("alias clone contiguous detach expand flatten reshape slice squeeze unsqueeze view".split())
@@ -37,6 +39,18 @@ def without_inputs(name: str, args: tuple[Any, ...], value: Any) -> Any:
     if len(trained) == 1 and name in _VIEWS and size in (value.numel(), math.prod(value.shape[1:])):
         return replace(first, shape=tuple(value.shape))
     raise Refused(f"computes with the parameter `{trained[0].name}` alone, which is not supported: begin with a tensor")
+
+
+def at_known_places(call: Call) -> Held:
+    """An `Embedding` at places that no input decides, such as those of `torch.arange(length)`.
+
+    Raises:
+        Refused: If it has settings beside its sizes.
+    """
+    module, [places] = call.module, call.args
+    if module.padding_idx is not None or list(refusals(module, SETTINGS[nn.Embedding])):
+        raise Refused("needs no settings beside its sizes where its places don't depend on an input")
+    return Held(module.weight, tuple(call.value.shape), f"{call.name}.weight", places=places.tensor)
 
 
 def as_tensor(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:

@@ -18,7 +18,7 @@ from ..errors import ModelError, explained, raise_problems
 from . import _attention as _attention
 from ._batch_axis import called
 from ._graph import Graph, Held, Tensor
-from ._held import with_tensors, without_inputs
+from ._held import at_known_places, with_tensors, without_inputs
 from ._inplace import read_after, unused
 from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
 from ._observed import Observed, kept, observe
@@ -209,6 +209,8 @@ class _Reader:
         try:
             if module is None and not _read_inputs((args, kwargs)):
                 return without_inputs(name_of(node), args, value)
+            if type(module) is nn.Embedding and not _read_inputs((args, kwargs)):
+                return at_known_places(call)
             if handler is None:
                 is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
                 what = "a parametrization of its weights " if is_other else _WITH.get(name_of(node), "")

@@ -52,6 +52,18 @@ def _encoder() -> nn.Module:
     return nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(TIME * SIZE, 3))
 
 
+class Placed(nn.Module):
+    """Vectors of positions by an `Embedding` of its own, longer than the rows, as in nanoGPT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.head = nn.Embedding(TIME + 3, SIZE), nn.Linear(SIZE, 3)
+
+    def forward(self, x: Any) -> Any:
+        places = torch.arange(0, x.size(1), device=x.device)
+        return self.head((x * torch.tanh(x + self.places(places))).mean(1))
+
+
 def _upsampled() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(4, 2, 3))
 
@@ -88,6 +100,7 @@ def _scripted(loss: Any) -> Any:
 CASES: dict[str, tuple[Callable[[], nn.Module], Any, tuple[int, ...], Callable[[], Any]]] = {
     "MultiheadAttention": (lambda: Attending(True), nn.CrossEntropyLoss(), (TIME, SIZE), _classes),
     "NLLLoss": (lambda: nn.Sequential(nn.Linear(SIZE, 3), nn.LogSoftmax(1)), nn.NLLLoss(), (SIZE,), _classes),
+    "Embedding of places": (Placed, nn.CrossEntropyLoss(), (TIME, SIZE), _classes),
     "TransformerEncoder": (_encoder, nn.CrossEntropyLoss(), (TIME, SIZE), _classes),
     "Upsample": (_upsampled, nn.MSELoss(), (3, 6, 5), _numbers(2, 6, 4)),
     "chunk": (Gated, nn.MSELoss(), (SIZE,), _numbers(3)),
