@@ -186,7 +186,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A conversation, whose answers are learned, but for those with the weight 0.
+    /// A conversation, whose answers are learned, but for those that say otherwise.
     fn conversation(&self, messages: &Value, tools: Option<&Value>) -> Result<Document, Refused> {
         let template =
             self.template.ok_or_else(|| without_template("has `messages`, but the model has no chat template"))?;
@@ -208,7 +208,7 @@ impl Reader<'_> {
                 let problem = format!("has an answer, message {}, that the chat template leaves out", number + 1);
                 return Err(Refused { problem, help: "give answers with the fields that the model knows".into() });
             }
-            self.learn(&tokens, begin.len()..end.len(), &mut learned);
+            self.learn((&text, &tokens), begin.len()..end.len(), &mut learned);
         }
         if !messages.iter().any(|message| role(message) == "assistant") {
             return Err(Refused::because("needs a message with the role `assistant`, but has none"));
@@ -217,12 +217,13 @@ impl Reader<'_> {
     }
 
     /// Marks the tokens of an answer, up to the token that ends it: line breaks behind it are the template's.
-    fn learn(&self, tokens: &Tokens, answer: std::ops::Range<usize>, learned: &mut [u8]) {
+    fn learn(&self, (text, tokens): (&str, &Tokens), answer: std::ops::Range<usize>, learned: &mut [u8]) {
         // A token that holds the end of the prompt and the begin of the answer is the answer's.
         let first = tokens.spans.partition_point(|(_, end)| *end <= answer.start);
         let behind = tokens.spans.partition_point(|(begin, _)| *begin < answer.end);
         let last = (first..behind).rev().find(|token| self.tokenizer.is_special(tokens.ids[*token]));
-        let behind = last.map_or(behind, |last| last + 1);
+        let is_end = |last: &usize| text[tokens.spans[*last].1..answer.end].trim().is_empty();
+        let behind = last.filter(is_end).map_or(behind, |last| last + 1);
         learned[first..behind].fill(1);
     }
 }
@@ -379,22 +380,29 @@ fn checked(messages: &Value) -> Result<Vec<Value>, Refused> {
     }
 }
 
-/// Whether a message is learned: an answer without a weight or with the weight 1, as files for `OpenAI` have it.
+/// Whether a message is learned: an answer that says nothing else by a weight, as files for `OpenAI` have it, or by `train`, as those for
+/// axolotl.
 fn is_learned(message: &Value, number: usize) -> Result<bool, Refused> {
     let is_answer = role(message) == "assistant";
-    let weight = message.get_attr("weight").ok().filter(|weight| !weight.is_undefined() && !weight.is_none());
-    match weight.as_ref().map(Value::as_i64) {
-        None => Ok(is_answer),
-        Some(Some(0)) => Ok(false),
-        Some(Some(1)) if is_answer => Ok(true),
-        Some(_) => Err(Refused {
-            problem: format!(
-                "needs a `weight` of 0 or 1 at answers and of 0 elsewhere, but message {} has another",
-                number + 1
-            ),
-            help: "leave `weight` out: answers are learned, other messages are not".into(),
-        }),
+    let mut is_learned = is_answer;
+    for (key, [no, yes]) in [("weight", ["0", "1"]), ("train", ["false", "true"])] {
+        let value = message.get_attr(key).ok().filter(|value| !value.is_undefined() && !value.is_none());
+        let Some(value) = value else { continue };
+        let is_flag = value.kind() == ValueKind::Bool;
+        match if is_flag { Some(i64::from(value.is_true())) } else { value.as_i64() } {
+            Some(0) => is_learned = false,
+            Some(1) if is_answer => {}
+            _ => {
+                let number = number + 1;
+                let problem = format!(
+                    "needs a `{key}` of {no} or {yes} at answers and of {no} elsewhere, but message {number} has another"
+                );
+                let help = format!("leave `{key}` out: answers are learned, other messages are not");
+                return Err(Refused { problem, help });
+            }
+        }
     }
+    Ok(is_learned)
 }
 
 /// The role of a message; empty if there is none.

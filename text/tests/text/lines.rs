@@ -1,6 +1,6 @@
 //! Lines of JSONL become the tokens of transformers with a mask of the answers, or are refused with their number.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use manyhands_text::packing::Packed;
 use manyhands_text::rows::{Document, Reader};
@@ -16,7 +16,11 @@ struct Fixture {
 
 impl Fixture {
     fn of(name: &str) -> Self {
-        let model = ModelFiles::open(&golden::path(name)).unwrap();
+        Self::at(&golden::path(name))
+    }
+
+    fn at(path: &Path) -> Self {
+        let model = ModelFiles::open(path).unwrap();
         let tokenizer = Tokenizer::of(&model).unwrap();
         let template = ChatTemplate::of(&model, &tokenizer).unwrap().unwrap();
         Self { folder: tempfile::tempdir().unwrap(), tokenizer, template }
@@ -170,6 +174,7 @@ fn answers_of_weight_0_are_not_learned() {
         (r#","weight":1"#, r#","weight":null"#, "b c<|im_end|>e<|im_end|>"),
         (r#","weight":0"#, r#","weight":1"#, "e<|im_end|>"),
         (r#","weight":0.0"#, r#","weight":0"#, ""),
+        (r#","train":true"#, r#","train":false"#, "b c<|im_end|>"),
     ] {
         let documents = fixture.read(&chat(first, second));
         assert_eq!(fixture.learned(&documents[0]), learned, "{first} {second}");
@@ -179,6 +184,23 @@ fn answers_of_weight_0_are_not_learned() {
     assert!(refused.contains("line 1") && refused.contains("but message 2 has another"), "{refused}");
     let refused = fixture.refused(&chat("", "").replace(r#""a","weight":0"#, r#""a","weight":1"#));
     assert!(refused.contains("needs a `weight` of 0 or 1 at answers and of 0 elsewhere"), "{refused}");
+    let refused = fixture.refused(&chat("", "").replace(r#""a","weight":0"#, r#""a","train":true"#));
+    assert!(refused.contains("needs a `train` of false or true at answers and of false elsewhere"), "{refused}");
+}
+
+/// A template that ends answers by nothing, and an answer with a special token of its own.
+#[test]
+fn an_answer_is_learned_behind_a_special_token() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(golden::path("smollm").join(file), folder.path().join(file)).unwrap();
+    }
+    let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+    std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    let fixture = Fixture::at(folder.path());
+    let answer = r#"{"role":"assistant","content":"a<|im_start|>b"}"#;
+    let documents = fixture.read(&format!(r#"{{"messages":[{{"role":"user","content":"c"}},{answer}]}}"#));
+    assert_eq!(fixture.learned(&documents[0]), " a<|im_start|>b\n");
 }
 
 #[test]
