@@ -168,3 +168,31 @@ fn older_settings_mean_the_same() {
     let plain = read(&config).rotary_frequencies();
     assert!(linear.rotary_frequencies().iter().zip(plain).all(|(one, other)| *one == other / 2.0));
 }
+
+/// Gemma 3 as transformers 4 wrote it: windows by a pattern, and both bases of rotary positions beside each other.
+#[test]
+fn older_settings_of_gemma_mean_the_same() {
+    let text = std::fs::read_to_string(golden::path("gemma3/config.json")).unwrap();
+    let read = |config: &Value| Architecture::from_config(std::path::Path::new("config.json"), &config.to_string());
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let usual = read(&config).unwrap();
+    let older = config.as_object_mut().unwrap();
+    older.retain(|key, _| !["rope_parameters", "layer_types", "_sliding_window_pattern"].contains(&key.as_str()));
+    older.extend([
+        ("sliding_window_pattern".to_owned(), 2.into()),
+        ("rope_theta".to_owned(), 1e6.into()),
+        ("rope_local_base_freq".to_owned(), 1e4.into()),
+        ("rope_scaling".to_owned(), serde_json::json!({"rope_type": "linear", "factor": 8.0})),
+    ]);
+    assert_eq!(read(&config).unwrap(), usual);
+    for (key, value) in [
+        ("query_pre_attn_scalar", serde_json::json!(8)),
+        ("final_logit_softcapping", serde_json::json!(30.0)),
+        ("use_bidirectional_attention", serde_json::json!(true)),
+    ] {
+        let mut other = config.clone();
+        other[key] = value;
+        let refused = read(&other).unwrap_err().to_string();
+        assert!(refused.contains(&format!("sets `{key}` to")), "{refused}");
+    }
+}
