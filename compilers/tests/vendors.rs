@@ -27,8 +27,9 @@ const NVIDIA: u32 = 0x10de;
 ///
 /// - Windows seven wide, of which an invocation has two sums of 28 numbers: with four weights an invocation nothing spills, but AMD's chips take
 ///   twice the cycles.
-/// - Gradients of keys where texts share rows, causal or with dropout: 9 to 24 registers. Numbers of texts that are read before the sums and
-///   kept as bits, or that change the scores before the other product, spill more, and cost a tenth of the cycles without texts.
+/// - Gradients of keys where texts share rows, causal, in windows or with dropout: 9 to 24 registers. Numbers of texts that are read before
+///   the sums and kept as bits, or that change the scores before the other product, spill more, and cost a tenth of the cycles without
+///   texts.
 const SPILLS: [&str; 2] = ["depthwise_conv2d_fours.backward_weights ACROSS=7", "attention.backward_keys DOCUMENTS=1"];
 
 fn check(chip: &str, vendor: u32) {

@@ -38,7 +38,7 @@ const SETTINGS: [&[&str]; 11] = [
     &["DOCUMENTS", "CAUSAL"],
     &["DOCUMENTS", "DROPS"],
     &["WINDOW", "CAUSAL"],
-    &["WINDOW", "CAUSAL", "DOCUMENTS"],
+    &["DOCUMENTS", "WINDOW", "CAUSAL"],
 ];
 
 /// Keys of a window: within a part of 64 and some behind it.
