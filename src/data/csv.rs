@@ -406,9 +406,8 @@ impl<'a> ReadTable<'a> {
         let reserved = values.try_reserve_exact(rows.len().saturating_mul(length));
         reserved.map_err(|_| super::no_memory(&self.source.named()))?;
         for row in rows {
-            let tokens = text.vocabulary.encode_padded(row, length);
-            let is_full = tokens.last().is_some_and(|last| *last != 0.0);
-            cut += usize::from(is_full && text.vocabulary.n_tokens(row) > length);
+            let (tokens, count) = text.vocabulary.padded_and_count(row, length);
+            cut += usize::from(count > length);
             values.extend(tokens);
         }
         Ok((values, cut))

@@ -164,9 +164,15 @@ impl Vocabulary {
 
     /// The numbers of a text's first tokens as an input of `length` elements; zeros follow a shorter text. Word pieces stand between the
     /// tokens of begin and end, however long the text is.
-    #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
     pub fn encode_padded(&self, text: &str, length: usize) -> Vec<f32> {
+        self.padded_and_count(text, length).0
+    }
+
+    /// A text as [`encode_padded`](Self::encode_padded) gives it, and the number of all its tokens, with those of begin and end.
+    #[allow(clippy::cast_precision_loss, reason = "vocabularies are far below 2^24 tokens, where f32 is exact")]
+    pub(crate) fn padded_and_count(&self, text: &str, length: usize) -> (Vec<f32>, usize) {
         let numbers = self.encode(text);
+        let count = numbers.len() + if self.word_pieces.is_some() { 2 } else { 0 };
         #[cfg(feature = "files")]
         let numbers = match self.word_pieces {
             Some(_) => {
@@ -178,13 +184,7 @@ impl Vocabulary {
         };
         let mut row: Vec<f32> = numbers.into_iter().take(length).map(|number| number as f32).collect();
         row.resize(length, PADDING as f32);
-        row
-    }
-
-    /// Number of a text's tokens, with those of begin and end around word pieces.
-    #[cfg(feature = "files")]
-    pub(crate) fn n_tokens(&self, text: &str) -> usize {
-        self.encode(text).len() + if self.word_pieces.is_some() { 2 } else { 0 }
+        (row, count)
     }
 
     /// The text of numbers. Words are joined by blanks; padding and numbers without a token give nothing.
