@@ -131,7 +131,7 @@ fn rigs() -> Vec<String> {
     match gpus.as_slice() {
         [] => {}
         [one] => rigs.extend([one.clone(), format!("{one},cpu"), format!("{one},{one},cpu")]),
-        [one, two, ..] => rigs.extend([one.clone(), two.clone(), format!("{one},{two}"), format!("{two},{one},cpu")]),
+        [one, two, ..] => rigs.extend([one.clone(), format!("{one},{two}"), format!("{two},{one},cpu")]),
     }
     rigs
 }
