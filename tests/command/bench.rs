@@ -374,8 +374,10 @@ fn a_report_of_no_time_names_all_that_it_left_out() {
     fs::write(folder.path().join("mine.json"), "{}").unwrap();
     assert!(tabled(&folder, "mine.json").unwrap_err().contains("needs to be the JSON of `manyhands bench report`"));
     fs::write(folder.path().join("mine.html"), "mine").unwrap();
-    let refused = refused_of(&mut command(&folder, "bench report --output mine"));
-    assert!(refused.contains("holds something else"), "{refused}");
+    for name in ["mine", "mine.html", "mine.json"] {
+        let refused = refused_of(&mut command(&folder, &format!("bench report --output {name}")));
+        assert!(refused.contains("holds something else"), "{refused}");
+    }
     assert_eq!(fs::read_to_string(folder.path().join("mine.html")).unwrap(), "mine");
 }
 

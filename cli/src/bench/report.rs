@@ -35,7 +35,7 @@ pub struct BenchReportArgs {
     /// Minutes that it may take. What would take longer is left out, and named.
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes)]
     minutes: f64,
-    /// Name of the two files, to which `.html` and `.json` are added.
+    /// Name of the two files, to which `.html` and `.json` are added if it has neither.
     #[arg(long, short, value_name = "NAME", default_value = "bench-report")]
     output: PathBuf,
 }
@@ -95,9 +95,10 @@ pub fn run(args: &BenchReportArgs, terminal: &Terminal) -> Result<()> {
     }
 }
 
-/// Adds an end to a name, which may have a dot.
+/// Adds an end to a name, which may have a dot, or the end of one of the two files.
 fn with_end(name: &Path, end: &str) -> PathBuf {
-    let mut name = name.as_os_str().to_owned();
+    let has_end = name.extension().is_some_and(|given| given == "html" || given == "json");
+    let mut name = if has_end { name.with_extension("") } else { name.to_owned() }.into_os_string();
     name.push(".");
     name.push(end);
     name.into()
