@@ -65,6 +65,15 @@ impl Samples {
     }
 }
 
+/// The result of a comparison of two adapters.
+enum Verdict {
+    Agree,
+    /// This one computes wrong numbers, with what is wrong.
+    Wrong(usize, String),
+    /// They differ, and the CPU agrees with neither more; or nothing could be compared.
+    Open,
+}
+
 /// Two computations of the same rows differ.
 struct Difference {
     /// Times what is tolerated.
@@ -82,20 +91,24 @@ impl Scheduler {
         let Shard { first: first_row, rows, .. } = first.shard;
         let alone = Job { among: Among::Adapters, ..job };
         let again = self.round(alone).run(vec![Shard::whole(other, first_row, rows)]).await?;
-        let wrong = match &again[..] {
+        let verdict = match &again[..] {
             // Another adapter, if it was lost meanwhile; other rows, if its memory no longer suffices.
             [again] if again.shard.rows == rows && again.shard.adapter_idx != first.shard.adapter_idx => {
-                self.wrong_one(job, first, again)
+                self.compared(job, first, again)
             }
-            _ => None,
+            _ => Verdict::Open,
         };
         let end_ms = self.rig.runtime.now_ms();
         (self.samples.last_ms, self.samples.took_ms) = (Some(end_ms), end_ms - now_ms);
-        let Some((adapter_idx, text)) = wrong else {
-            for agreed in [first.shard.adapter_idx, other] {
-                self.samples.confirmed.insert(agreed, job.scalars.step);
+        let (adapter_idx, text) = match verdict {
+            Verdict::Wrong(adapter_idx, text) => (adapter_idx, text),
+            Verdict::Agree => {
+                for agreed in [first.shard.adapter_idx, again[0].shard.adapter_idx] {
+                    self.samples.confirmed.insert(agreed, job.scalars.step);
+                }
+                return Ok(answers);
             }
-            return Ok(answers);
+            Verdict::Open => return Ok(answers),
         };
         let since = match self.samples.confirmed.get(&adapter_idx) {
             Some(step) => format!("since step {}", step + 1),
@@ -134,11 +147,13 @@ impl Scheduler {
         })
     }
 
-    /// The adapter that computes wrong numbers, with what is wrong; `None` if both agree, or the CPU agrees with neither.
-    fn wrong_one(&self, job: Job<'_>, first: &Answer, again: &Answer) -> Option<(usize, String)> {
+    /// Compares two computations of the same rows; if they differ, the CPU computes them, too.
+    fn compared(&self, job: Job<'_>, first: &Answer, again: &Answer) -> Verdict {
         let plan = self.rig.plan();
-        let difference = difference(plan, &Computed::of(first), &Computed::of(again))?;
-        let judge = self.judged(job, first.shard, &[])?;
+        let Some(difference) = difference(plan, &Computed::of(first), &Computed::of(again)) else {
+            return Verdict::Agree;
+        };
+        let Some(judge) = self.judged(job, first.shard, &[]) else { return Verdict::Open };
         let from_judge = |answer: &Answer| self::difference(plan, &Computed::of(answer), &judge);
         let (wrong, right) = match (from_judge(first), from_judge(again)) {
             (Some(of_first), of_again) if of_again.as_ref().is_none_or(|it| it.factor < of_first.factor / 4.0) => {
@@ -149,12 +164,12 @@ impl Scheduler {
             }
             _ => {
                 log::debug!("step {}: {}; the CPU agrees with neither more", job.scalars.step + 1, difference.text);
-                return None;
+                return Verdict::Open;
             }
         };
         let (Shard { adapter_idx, first, rows, .. }, right) = (wrong.0.shard, self.rig.name(right.shard.adapter_idx));
         let of_rows = format!("in step {}, for rows {first} to {}", job.scalars.step + 1, first + rows - 1);
-        Some((adapter_idx, format!("{of_rows}, {} from the CPU's, and those of {right} don't", wrong.1.text)))
+        Verdict::Wrong(adapter_idx, format!("{of_rows}, {} from the CPU's, and those of {right} don't", wrong.1.text))
     }
 
     /// Takes a sample of the only adapter, which keeps the parameters, if it is time for one: it computes some rows of a step again, and
