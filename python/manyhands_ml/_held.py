@@ -20,7 +20,7 @@ class Held:
 
 
 @dataclass
-class Shaped:
+class Reshaped:
     """A variable or an array, seen in another shape."""
 
     values: Any
@@ -29,7 +29,7 @@ class Shaped:
 
 def plain(values: Any) -> Any:
     """The variable or the array itself."""
-    return values.values if isinstance(values, Shaped) else values
+    return values.values if isinstance(values, Reshaped) else values
 
 
 class Looked:

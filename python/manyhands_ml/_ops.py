@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras.src.backend import KerasTensor
 
-from ._held import Held, Looked, Shaped, plain
+from ._held import Held, Looked, Reshaped, plain
 from ._layers import Settings
 from ._masks import Attended
 from ._nodes import Graph, Node, Unsupported
@@ -305,7 +305,7 @@ def _with_weight(call: Call, kind: str, x: Value, other: Any, is_first: bool) ->
     if len(shape) == len(x.shape) + 1:
         if shape[0] != 1:
             raise Unsupported(f"has an array of shape {shape}, whose first axis is that of the batch")
-        return _with_weight(call, kind, x, Shaped(other, shape[1:]), is_first)
+        return _with_weight(call, kind, x, Reshaped(other, shape[1:]), is_first)
     if kind == "Multiply" and len(shape) == 1 and shape == x.shape[-1:] and not isinstance(other, Looked):
         return writer.layer("LayerScale", [x], x.shape, ("gamma", plain(other)), projection_dim=shape[0])
     weight = writer.reshape(writer.weight(plain(other), x), shape)

@@ -132,7 +132,7 @@ fn check_folder(folder: &RunFolder, texts: &[String], args: &TrainArgs) -> Resul
                 "continue them (`--resume`), or name another folder (`--run`)",
             ));
         }
-        if what_is_trained(&files::read_text(&earlier)?) != what_is_trained(text) {
+        if what_models_depend_on(&files::read_text(&earlier)?) != what_models_depend_on(text) {
             return Err(Error::setting(
                 who(),
                 format!("needs folds of the same settings, but those of fold {number} differ"),
@@ -144,7 +144,7 @@ fn check_folder(folder: &RunFolder, texts: &[String], args: &TrainArgs) -> Resul
 }
 
 /// Settings without what other adapters may change: they give the same models, up to rounding.
-fn what_is_trained(text: &str) -> Option<toml::Table> {
+fn what_models_depend_on(text: &str) -> Option<toml::Table> {
     let mut table: toml::Table = text.parse().ok()?;
     let training = table.get_mut("training")?.as_table_mut()?;
     ["adapters", "memory", "split"].iter().for_each(|key| drop(training.remove(*key)));
