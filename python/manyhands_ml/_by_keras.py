@@ -98,7 +98,9 @@ class ByKeras:
         with _Seen("a metric", self._model) as scope:
             logs = self._model.compute_metrics(data.x, y, self._predicted(outputs), weight)
         scope.keep()
-        return dict(pythonify_logs(logs))
+        numbers = pythonify_logs(logs)
+        # In the order of Keras' metrics, which it sorts for callbacks alone.
+        return {name: numbers[name] for name in [*logs, *numbers] if name in numbers}
 
     def _predicted(self, outputs: list[Floats]) -> Any:
         tensors = [backend.convert_to_tensor(values) for values in outputs]

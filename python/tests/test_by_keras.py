@@ -153,7 +153,8 @@ def _told(name: str, rig: str | None = None) -> Any:
     model.compile(keras.optimizers.Adam(0.01), **arguments())
     seen, history = _steps(model, x, y, **weights)
     told = (seen, history, model.evaluate(x, y, batch_size=BATCH, verbose=0, return_dict=True), model.get_weights())
-    return *told, model.train_on_batch(x[:9], _part(y), return_dict=True), model.test_on_batch(x[:9], _part(y), return_dict=True)
+    on_batches = model.train_on_batch(x[:9], _part(y), return_dict=True), model.test_on_batch(x[:9], _part(y), return_dict=True)
+    return *told, *on_batches, {metric: float(value) for metric, value in model.get_metrics_result().items()}
 
 
 @functools.cache
@@ -164,7 +165,7 @@ def _by_keras(name: str) -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 def test_ten_steps_are_those_of_keras(name: str, rig: str) -> None:
-    (seen, history, evaluated, weights, trained, tested), ours = _by_keras(name), _told(name, rig)
+    (seen, history, evaluated, weights, trained, tested, result), ours = _by_keras(name), _told(name, rig)
     assert len(seen) == len(ours[0]) == 10
     for found, needed in zip(ours[0], seen, strict=True):
         _equal(found, needed)
@@ -174,6 +175,8 @@ def test_ten_steps_are_those_of_keras(name: str, rig: str) -> None:
         np.testing.assert_allclose(value, wanted, atol=2e-5)
     _equal(ours[4], trained)
     _equal(ours[5], tested)
+    # In the order of Keras' metrics, in which no logs are.
+    _equal(ours[6], result)
 
 
 @pytest.mark.parametrize("adapters", three_or_slow())
