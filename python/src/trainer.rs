@@ -384,15 +384,19 @@ impl Trainer {
     ) -> PyResult<()> {
         let (mut tally, mut meter) = (Tally::default(), Meter::default());
         let mut listener = Listener::new(&tell, every_ms);
+        let check = py.detach(|| self.lock().batch_check());
         epoch::each(
             py,
             rows,
             &(0..rows.rows()).collect::<Vec<_>>(),
             batch_size,
-            |_, batch| batch,
+            |places, batch| (places.collect::<Vec<_>>(), batch),
             |batches| {
-                for batch in batches {
-                    let values = self.counted(&batch, &mut meter).map_err(|error| raised(&error))?;
+                for (rows, batch) in batches {
+                    let values = self.counted(&batch, &mut meter);
+                    // Found again by the rows of the arrays, where a value is refused.
+                    let found = |error| check.check_rows(batch.clone(), &rows).err().unwrap_or(error);
+                    let values = values.map_err(|error| raised(&found(error)))?;
                     tally.add(batch.rows, listed(&values), &[]);
                     if listener.hear(&tally)? == Wanted::NoMore {
                         break;
@@ -428,16 +432,19 @@ impl Trainer {
         let mut tally = Tally::default();
         let mut listener = Listener::new(&tell, every_ms);
         detached(py, || check_outputs(self.lock().model(), rows.rows()))?;
+        let check = py.detach(|| self.lock().batch_check());
         let outputs = epoch::each(
             py,
             rows,
             &(0..rows.rows()).collect::<Vec<_>>(),
             batch_size,
-            |_, batch| batch,
+            |places, batch| (places.collect::<Vec<_>>(), batch),
             |batches| {
                 let mut outputs: Vec<Vec<f32>> = Vec::new();
-                for batch in batches {
-                    let values = self.lock().predict_on_batch(&batch).map_err(|error| raised(&error))?;
+                for (rows, batch) in batches {
+                    let values = self.lock().predict_on_batch(&batch);
+                    let found = |error| check.check_input_rows(&batch, &rows).err().unwrap_or(error);
+                    let values = values.map_err(|error| raised(&found(error)))?;
                     outputs.resize_with(values.len(), Vec::new);
                     outputs.iter_mut().zip(&values).for_each(|(output, values)| output.extend_from_slice(values));
                     tally.add(batch.rows, Vec::new(), &[]);

@@ -183,6 +183,13 @@ def test_a_wrong_value_is_named_by_its_row_of_the_data(wrong: str, told: str) ->
             parallel.compile("sgd", "sparse_categorical_crossentropy")
             with pytest.raises(DataError, match=rf"row {row}\b.*{told}"):
                 parallel.fit(x, y, batch_size=8, verbose=0)
+        with pytest.raises(DataError, match=rf"row {row}\b.*{told}"):
+            parallel.evaluate(x, y, batch_size=8, verbose=0)
+        with pytest.raises(DataError, match=rf"row {row}\b.*{told}"):
+            parallel.fit(np.zeros((8, 3)), np.zeros(8), validation_data=(x, y), batch_size=8, verbose=0)
+        if wrong == "input":
+            with pytest.raises(DataError, match=rf"row {row}\b.*{told}"):
+                parallel.predict(x, batch_size=8, verbose=0)
 
 
 def test_a_result_that_is_not_that_of_keras_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

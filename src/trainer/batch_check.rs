@@ -84,6 +84,14 @@ impl BatchCheck {
         Ok(CheckedBatch { batch, remake: None })
     }
 
+    /// Checks sizes and values of the inputs alone, for these rows of data, by which errors name them.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_input_rows(&self, batch: &Batch, rows: &[usize]) -> Result<()> {
+        self.check_named_inputs(batch, &|row| rows[row])
+    }
+
     /// Checks sizes and values of inputs and targets.
     pub(super) fn check_all(&self, batch: &Batch) -> Result<()> {
         self.check_named(batch, &|row| row)
