@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,8 +142,11 @@ def _called(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, 
         part.training = modes[name]
     calls = _Calls(module, modes)
     # Code that `torch.compile` has made may not see the mode.
-    call = torch.compiler.disable(module) if "torch._dynamo" in sys.modules else module
-    with calls:
+    is_there = "torch._dynamo" in sys.modules
+    call = torch.compiler.disable(module) if is_there else module
+    # That of modules within, too: PyTorch has it from 2.6 on.
+    stance = getattr(torch.compiler, "set_stance", None) if is_there else None
+    with nullcontext() if stance is None else stance("force_eager"), calls:
         output = call(*(part[places] for part in inputs))
     calls.note_modes()
     return calls, output

@@ -404,6 +404,7 @@ def test_tied_words_are_refused(kind: type[Words]) -> None:
 
 def test_compiled_modules_are_observed_too() -> None:
     _trainer(torch.compile(Parts(_for_a_log), backend="eager")).fit(*_data())
+    _trainer(nn.Sequential(torch.compile(Parts(_for_a_log), backend="eager"))).fit(*_data())
     assert re.search(r"stops the gradient of `\S*encoder.weight`", _told(torch.compile(Parts(_twice), backend="eager")))
 
 
