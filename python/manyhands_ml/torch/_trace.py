@@ -57,13 +57,15 @@ def trace(module: nn.Module, examples: list[torch.Tensor], seen: dict[Any, Obser
         values = _Values(traced)
         with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
             values.run(*examples)
-    reader = _Reader(traced, values.values, modes, module)
-    hooked = list(hooks(module))
+    hooked, learning = list(hooks(module)), None
     # A call would run hooks.
     if seen is not None and not hooked:
         observed = _observed(module, examples, modes, seen)
         problems += observed.problems
-        reader.freeze(observed.learning)
+        learning = observed.learning
+    reader = _Reader(traced, values.values, modes, module, learning)
+    if learning is not None:
+        reader.freeze(learning)
     return reader.graph, [*hooked, *problems, *read_after(traced, values.values), *reader.problems]
 
 
@@ -160,7 +162,12 @@ class _Reader:
     """Turns the nodes of a trace into layers, one after the other."""
 
     def __init__(
-        self, traced: torch.fx.GraphModule, values: dict[str, Any], modes: dict[str, bool], module: nn.Module
+        self,
+        traced: torch.fx.GraphModule,
+        values: dict[str, Any],
+        modes: dict[str, bool],
+        module: nn.Module,
+        learning: frozenset[int] | None,
     ) -> None:
         self.graph, self.problems = Graph(), list[str]()
         self._values = values
@@ -169,6 +176,7 @@ class _Reader:
         self._modes = {id(part): modes[name] for name, part in self._modules.items()}
         self._made: dict[str, Any] = {}
         self._known: dict[int, tuple[str, Any]] = {}
+        self._learning = learning
         for node in traced.graph.nodes:
             self._read(node)
         self._check_weights()
@@ -205,7 +213,7 @@ class _Reader:
     def _layer(self, node: torch.fx.Node, value: Any) -> Any:
         who, name, module, handler = self._handler(node)
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
-        call = Call(self.graph, name, module, args, kwargs, value, self._modes, self._known)
+        call = Call(self.graph, name, module, args, kwargs, value, self._modes, self._known, self._learning)
         try:
             if module is None and not _read_inputs((args, kwargs)):
                 return without_inputs(name_of(node), args, value)
@@ -265,9 +273,6 @@ class _Reader:
             name = next(name for name, learns in of.items() if not learns)
             if any(of.values()):
                 self.problems.append(f"weight `{name}`: gets no gradient in PyTorch, but other weights of its layer do")
-            is_moving = layer.get("trainable") is not False and not layer.get("fixed_statistics")
-            if layer["type"] == "BatchNormalization" and is_moving:
-                self.problems.append(f"weight `{name}`: gets no gradient in PyTorch, but its statistics move: call `eval()` of its module")
             layer["trainable"] = False
             for name in of:
                 self.graph.weights[name] = replace(self.graph.weights[name], is_trained=False)

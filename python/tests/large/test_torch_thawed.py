@@ -125,3 +125,41 @@ def test_nothing_to_learn_is_refused_as_in_pytorch() -> None:
     module[2].requires_grad_(True)
     with pytest.raises(SettingError, match=told):
         trainer.fit(*_data(), epochs=2, on_epoch=lambda epoch, logs: module.requires_grad_(False) and None)
+
+
+class Backbone(nn.Module):
+    """Normalizations that stay in training mode below a head that learns; perhaps under `torch.no_grad()`."""
+
+    def __init__(self, norm: nn.Module, is_stopped: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (4, 2)), norm, nn.ReLU(), nn.Flatten(), nn.Linear(8, 5))
+        self.head, self.is_stopped = nn.Linear(5, 3), is_stopped
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with torch.set_grad_enabled(not self.is_stopped):
+            x = self.body(x)
+        return self.head(x.tanh())
+
+
+@pytest.mark.parametrize("frozen", ["body", "norm", "nothing, but under `no_grad`"])
+@pytest.mark.parametrize("settings", [{}, {"affine": False}, {"momentum": 0.3, "eps": 0.1}])
+def test_frozen_normalizations_in_training_mode_take_the_statistics_of_batches(settings: dict[str, Any], frozen: str) -> None:
+    """As in PyTorch, and their own follow; then they are thawed, where nothing stops the gradient."""
+    torch.manual_seed(2)
+    norm = nn.BatchNorm1d(4, **settings)
+    if norm.affine:
+        nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
+    module = Backbone(norm, is_stopped=frozen.startswith("nothing"))
+    for part in {"body": [module.body], "norm": [norm]}.get(frozen, []):
+        part.requires_grad_(False)
+    other = copy.deepcopy(module)
+    one, two = (torch.optim.AdamW(it.parameters(), lr=0.01) for it in (module, other))
+    trainer = Trainer(other, nn.CrossEntropyLoss(), two, adapters="cpu,cpu", batch_statistics="batch")
+    before = copy.deepcopy(module.state_dict())
+    for _ in range(2):
+        _epoch(module, one)
+        trainer.fit(*_data(), batch_size=8, shuffle=False)
+        torch.testing.assert_close(other.state_dict(), module.state_dict(), atol=1e-5, rtol=1e-4)
+        module.body.requires_grad_(True), other.body.requires_grad_(True)
+    assert torch.equal(other.body[0].weight, before["body.0.weight"]) == module.is_stopped
+    assert not torch.equal(norm.running_mean, before["body.2.running_mean"])

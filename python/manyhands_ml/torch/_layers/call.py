@@ -34,6 +34,8 @@ class Call:
     modes: Mapping[int, bool]
     #: Names of the engine's layers by module, to use them again.
     known: dict[int, tuple[str, Any]]
+    #: Parameters, by identity, that get a gradient in PyTorch; `None` if that was not observed.
+    learning: frozenset[int] | None = None
 
     @property
     def is_training(self) -> bool:
@@ -61,12 +63,16 @@ class Call:
         assert isinstance(result, Tensor)
         return result
 
+    def learns(self, parameter: nn.Parameter) -> bool:
+        """Does training change a parameter?"""
+        return parameter.requires_grad and (self.learning is None or id(parameter) in self.learning)
+
     def trained(self, settings: Settings) -> Settings:
         """Settings of a layer with weights: frozen, if no weight of the module wants a gradient."""
         wants = {parameter.requires_grad for parameter in self.module.parameters(recurse=False)}
         if wants == {True, False}:
             raise Refused("`requires_grad` needs to be the same for all parameters of a module")
-        return {**settings, "trainable": False} if wants == {False} else settings
+        return {"trainable": False, **settings} if wants == {False} else settings
 
     def weighted(self, settings: Settings, inputs: list[Tensor], weights: dict[str, Weight], key: Any = None) -> str:
         """Adds a layer with weights, or uses the one again that the module has become before."""

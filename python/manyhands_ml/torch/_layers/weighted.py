@@ -111,23 +111,29 @@ def _batch_norm(call: Call) -> Tensor:
         # PyTorch's running variance follows the unbiased variance of a batch.
         "correction": 1,
     }
-    wants = [parameter.requires_grad for parameter in module.parameters(recurse=False)]
+    wants = [call.learns(parameter) for parameter in module.parameters(recurse=False)]
     if not call.is_training:
         settings |= {"fixed_statistics": True} if any(wants) else {"trainable": False}
-    elif wants and not any(wants):
-        raise Refused("has frozen weights, but is in training mode, in which its statistics move: call its `eval()`, too")
+    # The engine's own frozen layer has fixed statistics: here they move, and the weights are numbers behind it.
+    is_frozen = call.is_training and bool(wants) and not any(wants)
+    if is_frozen:
+        settings |= {"center": False, "scale": False, "trainable": True}
     weights = {
         "moving_mean": Weight([module.running_mean], *same(), is_trained=False),
         "moving_variance": Weight([module.running_var], *same(), is_trained=False),
     }
-    weights.update(_factor_and_offset(module))
+    weights.update({} if is_frozen else _factor_and_offset(module))
     if call.is_training:
         call.graph.counters.append(module.num_batches_tracked)
     # Channels are the first axis of a row in PyTorch, and the last one here.
     rank = len(x.shape)
     order = (*range(1, rank), 0)
     x = call.graph.ordered(x, order)
-    return replace(x, name=call.weighted(settings, [x], weights), is_positive=False)
+    x = replace(x, name=call.weighted(settings, [x], weights), is_positive=False)
+    if not is_frozen:
+        return x
+    factor, offset = (None if held is None else held.tolist() for held in (module.weight, module.bias))
+    return call.graph.unary(f"{call.name}.frozen", {"type": "Rescaling", "scale": factor, "offset": offset or 0.0}, x)
 
 
 def _factor_and_offset(module: Any) -> dict[str, Weight]:
