@@ -18,7 +18,7 @@ from .._rows import Feeds, rows_of
 from ..errors import DataError, MismatchError, NonFiniteError, SettingError, explained, raise_problems
 from ._graph import Floats, Graph, Settings, Tensor, Weight, shape_here
 from ._loss_reads import Left, Watched
-from ._objective import LEAST_RATE, Objective, base_group, convert, rate_factor
+from ._objective import LEAST_RATE, Objective, base_group, convert, grouped, rate_factor
 from ._observed import Observed, blame, kept
 from ._trace import in_modes, trace, training_modes
 
@@ -67,6 +67,7 @@ class Engine:
         self._group(problems)
         raise_problems(f"module `{type(module).__name__}`", problems + more, "PyTorch")
         objective.settings.update(settings)
+        self._of_groups = self._settings_of_groups()
         self.rate = 0.0
         #: Has the output of a batch been compared with PyTorch's? And the loss?
         self.is_compared = self.is_checked = False
@@ -265,6 +266,7 @@ class Engine:
             for counter in self.graph.counters:
                 counter += steps
         self._write_state(state, steps)
+        self._tell_scheduler()
         self.is_ahead = False
 
     def take_rate(self) -> None:
@@ -276,6 +278,36 @@ class Engine:
             kinds = tuple(f"{kind}/" for kind in self._scaled())
             moved = {name: values * np.float32(self.rate / before) for name, values in state.items() if name.startswith(kinds)}
             self.native.set_tensors({}, moved, self.native.step)
+
+    def after_step(self, on_step: Callable[[int], Any], step: int) -> None:
+        """Lets a program change rates between two steps.
+
+        Raises:
+            SettingError: If it changes more, for which another engine would have to be made.
+        """
+        self._tell_scheduler()
+        on_step(step)
+        # Rates of 0 have no factor.
+        if any(group["lr"] for group in self._optimizer.param_groups) and self._settings_of_groups() != self._of_groups:
+            problem = "may change learning rates, those of all groups of parameters by one factor, but has changed more"
+            help = "a scheduler that changes other settings steps in `on_epoch`; `OneCycleLR` and `CyclicLR` leave them with `cycle_momentum=False`"
+            raise SettingError(explained("`on_step`", problem, help))
+        self.take_rate()
+
+    def _tell_scheduler(self) -> None:
+        """Steps have been done, though not by a method of the optimizer: a scheduler of PyTorch would warn of a rate that is skipped."""
+        self._optimizer._opt_called = True
+
+    def _settings_of_groups(self) -> Any:
+        """Settings of the optimizer's groups, but the rate of the first."""
+        made, problems = Objective(), list[str]()
+        assert self.objective.row is not None
+        return grouped(made, self._optimizer, self.objective.row, problems), made.groups, problems
+
+    @property
+    def is_scaled(self) -> bool:
+        """Does the state contain the learning rate? Then a new rate is for steps that begin behind the end of all others."""
+        return bool(self._scaled())
 
     @property
     def is_dampened(self) -> bool:

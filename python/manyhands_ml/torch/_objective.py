@@ -323,7 +323,7 @@ def _optimizer(
     if missing:
         listed = ", ".join(f"`{name}`" for name in missing[:3])
         problems.append(f"optimizer `{kind}`: needs to have {listed}; set `requires_grad` to False for what is not to be trained")
-    return _grouped(objective, optimizer, row, problems)
+    return grouped(objective, optimizer, row, problems)
 
 
 def base_group(optimizer: Any) -> Settings:
@@ -338,7 +338,7 @@ def rate_factor(optimizer: Any, group: Settings) -> float:
     return float(f"{rates[0] / rates[1]:.7g}")
 
 
-def _grouped(objective: Objective, optimizer: Any, row: OptimizerRow, problems: list[str]) -> Settings:
+def grouped(objective: Objective, optimizer: Any, row: OptimizerRow, problems: list[str]) -> Settings:
     """The settings of the base group, and what others have in their place."""
     groups, base = optimizer.param_groups, base_group(optimizer)
     same = [*_SAME, *(["momentum"] if any(group.get("dampening") for group in groups) else [])]

@@ -115,6 +115,7 @@ class Trainer:
         shuffle: bool = True,
         validation_data: Any = None,
         on_epoch: Callable[[int, dict[str, float]], bool | None] | None = None,
+        on_step: Callable[[int], Any] | None = None,
     ) -> dict[str, list[float]]:
         """Trains, and gives loss and metrics of each epoch.
 
@@ -129,14 +130,16 @@ class Trainer:
                 the prefix `val_`.
             on_epoch: Called after each epoch with its number, from 0, and its numbers: where a learning-rate scheduler steps.
                 Training ends where it gives True.
+            on_step: Called once each step has begun, with its number in the epoch, from 0: where a scheduler of steps steps. It may change learning
+                rates, those of all groups by one factor. The module has its new weights at the end of the epoch.
 
         Raises:
             ModelError: If something in the module, the loss or the optimizer is not supported.
             DataError: If the data do not fit the module.
             MismatchError: If PyTorch and the adapters compute different results for the first batch.
             NonFiniteError: If the loss or the gradient is not finite.
-            SettingError: If no parameter learns; or if parameters of a module have done different numbers of steps, and the
-                optimizer's steps depend on their number.
+            SettingError: If no parameter learns; if parameters of a module have done different numbers of steps, and the
+                optimizer's steps depend on their number; or if `on_step` changes more than rates.
 
         A program may freeze and unfreeze modules, change modes, rates and other settings between two calls, or in `on_epoch`.
         """
@@ -149,17 +152,17 @@ class Trainer:
         engine, history = self._opened(x, y), dict[str, list[float]]()
         engine.push()
         # Nobody looks at the module between epochs: neither a function nor a loader of the program's.
-        is_alone = on_epoch is None and y is not None and (pair or validation_data is None)
+        is_alone = on_epoch is None and on_step is None and y is not None and (pair or validation_data is None)
         for epoch in range(epochs):
             means, is_whole = Means(), False
             engine.check_learns()
             engine.check_steps()
             try:
                 engine.take_rate()
-                if engine.objective.by_torch:
-                    self._fit_by_torch(engine, x if y is None else self._batches(x, y, batch_size, shuffle), means)
-                elif y is None:
-                    self._fit_batches(engine, x, means)
+                if y is None or on_step is not None or engine.objective.by_torch:
+                    batches = x if y is None else self._batches(x, y, batch_size, shuffle)
+                    fit = self._fit_by_torch if engine.objective.by_torch else self._fit_batches
+                    fit(engine, batches, means, on_step)
                 else:
                     self._fit_arrays(engine, x, y, batch_size, shuffle, means)
                 is_whole = True
@@ -174,7 +177,7 @@ class Trainer:
                 history.setdefault(name, []).append(value)
             if on_epoch is not None and on_epoch(epoch, logs):
                 break
-            if not is_alone:
+            if not is_alone and epoch + 1 < epochs:
                 engine = self._current()
                 engine.push()
         return history
@@ -193,22 +196,28 @@ class Trainer:
         for places in order.split(batch_size):
             yield [part[places] for part in inputs], targets[places]
 
-    def _fit_by_torch(self, engine: Engine, batches: Iterable[Any], means: Means) -> None:
+    def _fit_by_torch(self, engine: Engine, batches: Iterable[Any], means: Means, on_step: Callable[[int], Any] | None) -> None:
         engine.is_ahead = True
-        for batch in batches:
+        for step, batch in enumerate(batches):
             x, y = _parts(batch)
             means.add([("loss", engine.step_by_torch(x, tensor_of(y)))], len(y))
+            if on_step is not None:
+                engine.after_step(on_step, step)
 
-    def _fit_batches(self, engine: Engine, batches: Iterable[Any], means: Means) -> None:
+    def _fit_batches(self, engine: Engine, batches: Iterable[Any], means: Means, on_step: Callable[[int], Any] | None) -> None:
         begun: deque[int] = deque()
         engine.is_ahead = True
         check = engine.native.check()
         try:
             with Ahead(_native.Batch(engine.rows(*_parts(batch)), check) for batch in batches) as ready:
-                for batch in ready:
+                for step, batch in enumerate(ready):
                     wants_batch = engine.native.begin(batch, engine.step_rate())
                     begun.append(batch.rows)
-                    if not wants_batch:
+                    if on_step is not None:
+                        while begun and engine.is_scaled:
+                            means.add(engine.native.end()[0], begun.popleft())
+                        engine.after_step(on_step, step)
+                    if begun and not wants_batch:
                         means.add(engine.native.end()[0], begun.popleft())
                 while begun:
                     means.add(engine.native.end()[0], begun.popleft())

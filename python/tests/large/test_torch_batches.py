@@ -147,3 +147,41 @@ def test_a_batch_has_rows(size: Any) -> None:
             call(X, Y, batch_size=size)
     with pytest.raises(SettingError, match="`batch_size` needs a whole number from 1, but is"):
         trainer.predict(X, batch_size=size)
+
+
+@pytest.mark.filterwarnings("error:Detected call of `lr_scheduler")
+@pytest.mark.parametrize(("name", "momentum"), [("SGD", 0.9), ("AdamW", 0.0)])
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_scheduler_steps_with_each_step(name: str, momentum: float, by_torch: bool) -> None:
+    """Of arrays and of losses of one's own, too; from a rate of 0, by which momentum is scaled."""
+    torch.manual_seed(5)
+    module, x, y = nn.Linear(6, 3), torch.randn(40, 6), torch.arange(40) % 3
+    other = copy.deepcopy(module)
+    settings: dict[str, Any] = {"lr": 0.1, **({"momentum": momentum} if momentum else {})}
+    one, two = (getattr(torch.optim, name)(it.parameters(), **settings) for it in (module, other))
+    first, second = (torch.optim.lr_scheduler.LambdaLR(it, lambda step: min(step / 4, 1.0) * 0.9**step) for it in (one, two))
+    for rows in [*torch.arange(40).split(8)] * 2:
+        one.zero_grad()
+        F.cross_entropy(module(x[rows]), y[rows]).backward()
+        one.step()
+        first.step()
+    steps: list[int] = []
+
+    def on_step(step: int) -> None:
+        steps.append(step)
+        second.step()
+
+    loss = (lambda output, targets: F.cross_entropy(output, targets) * 1.0) if by_torch else nn.CrossEntropyLoss()
+    Trainer(other, loss, two, adapters="cpu").fit(x, y, batch_size=8, epochs=2, shuffle=False, on_step=on_step)
+    assert steps == [*range(5)] * 2
+    torch.testing.assert_close(other.state_dict(), module.state_dict(), atol=1e-5, rtol=1e-4)
+
+
+def test_a_scheduler_that_changes_more_than_rates_is_refused() -> None:
+    module = nn.Linear(6, 3)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
+    with pytest.raises(SettingError, match="`on_step` may change learning rates.*\n.*`cycle_momentum=False`"):
+        Trainer(module, nn.MSELoss(), optimizer, adapters="cpu").fit(
+            torch.randn(40, 6), torch.randn(40, 3), on_step=lambda step: schedule.step()
+        )
