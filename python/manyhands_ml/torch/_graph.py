@@ -152,8 +152,6 @@ class Graph:
     constants: dict[str, Floats] = field(default_factory=dict)
     #: Counters of steps of batch normalizations.
     counters: list[torch.Tensor] = field(default_factory=list)
-    #: Modules that functions with weights stand for, by the identity of their first weight.
-    modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     #: Parameters that are tensors of the graph, by identity.
     held: dict[int, Tensor] = field(default_factory=dict)
 
@@ -186,11 +184,17 @@ class Graph:
         self.layers.append({"name": free, "inputs": [tensor.name for tensor in inputs], **settings})
         return free
 
-    def reuse(self, name: str, inputs: Sequence[Tensor]) -> str:
-        """Uses a layer again; gives the name of its output."""
+    def reuse(self, name: str, inputs: Sequence[Tensor], reverse: bool = False) -> str:
+        """Uses a layer again, perhaps the other way round; gives the name of its output."""
         uses = sum(layer.get("reuse") == name for layer in self.layers)
-        self.layers.append({"reuse": name, "inputs": [tensor.name for tensor in inputs]})
+        self.layers.append({"reuse": name, "inputs": [tensor.name for tensor in inputs], **({"reverse": True} if reverse else {})})
         return f"{name}:{uses + 1}"
+
+    def table(self, weight: torch.Tensor) -> Settings | None:
+        """The `Embedding` that has this weight."""
+        names = {name.removesuffix("/embeddings") for name, held in self.weights.items() if held.tensors[0] is weight}
+        kinds = ("Embedding", "ReversibleEmbedding")
+        return next((layer for layer in self.layers if layer.get("name") in names and layer["type"] in kinds), None)
 
     def unary(self, name: str, settings: Settings, x: Tensor, is_positive: bool = False) -> Tensor:
         """A layer that does the same with each number."""

@@ -15,6 +15,7 @@ from torch.utils import _pytree
 
 from ._graph import Floats, Held, Tensor, Weight, same
 from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, made
+from ._layers.arithmetic import of_two
 from ._settings import MODULES as SETTINGS
 from ._settings import refusals
 
@@ -140,23 +141,8 @@ def _stood_for(call: Call, kind: Callable[..., nn.Module], x: Tensor, **weights:
     module = kind(device="meta")
     for name in weights:
         setattr(module, name, given[name].tensor if name in given else None)
-    if first is not None:
-        module = _known(call, first, module)
     name = first.name.rpartition(".")[0] if first else ""
     return made(replace(call, name=name or call.name, module=module, args=(x,), kwargs={}))
-
-
-def _known(call: Call, weight: Held, module: nn.Module) -> nn.Module:
-    """The module that stands for a function, or the same one that a function with this weight has become before.
-
-    Raises:
-        Refused: If that one is another: a weight has one place in the engine.
-    """
-    known = call.graph.modules.setdefault(id(weight.tensor), module)
-    tensors = [list(map(id, it.parameters())) for it in (known, module)]
-    if type(known) is not type(module) or tensors[0] != tensors[1] or repr(known) != repr(module):
-        raise Refused(f"its weight `{weight.name}` is also that of another call (tied weights), which is not supported")
-    return known
 
 
 def _shape(held: Any, axis: int) -> int:
@@ -167,8 +153,20 @@ def _shape(held: Any, axis: int) -> int:
 
 def _linear(call: Call) -> Any:
     weight, bias = argument(call, 1, "weight", None), argument(call, 2, "bias", None)
-    sizes = (_shape(weight, 1), _shape(weight, 0), bias is not None)
-    return _stood_for(call, partial(nn.Linear, *sizes), call.x, weight=weight, bias=bias)
+    sizes = (_shape(weight, 1), _shape(weight, 0))
+    if isinstance(bias, Held) and {id(weight.tensor), id(bias.tensor)} & call.tied:
+        # Another layer has one of them without the other.
+        product = _stood_for(call, partial(nn.Linear, *sizes, False), call.x, weight=weight)
+        offset = as_tensor(call, bias, product, len(product.shape))
+        return of_two(replace(call, args=(product, offset), kwargs={}), "Add")
+    return _stood_for(call, partial(nn.Linear, *sizes, bias is not None), call.x, weight=weight, bias=bias)
+
+
+def as_function(call: Call) -> Call:
+    """The call of a `Linear` as that of `linear`."""
+    module = call.module
+    held = {name: Held(it, tuple(it.shape), f"{call.name}.{name}") for name, it in module.named_parameters()}
+    return replace(call, module=None, args=(*call.args, held["weight"], held["bias"]))
 
 
 def _matmul(call: Call) -> Any:
@@ -176,9 +174,8 @@ def _matmul(call: Call) -> Any:
     weight = argument(call, 1, "other", None)
     if not isinstance(weight, Held) or not weight.is_trained or len(weight.shape) != 2:
         raise Refused("needs a matrix that is a parameter of the module")
-    module = _known(call, weight, nn.ParameterList([weight.tensor]))
     settings = {"type": "Dense", "units": weight.shape[1], "use_bias": False}
-    held = replace(call, name=weight.name, module=module)
+    held = replace(call, name=weight.name, module=nn.ParameterList([weight.tensor]))
     name = held.weighted(settings, [call.graph.plain(call.x)], {"kernel": Weight([weight.tensor], *same())})
     return Tensor(name, call.shape, tuple(range(len(call.shape))))
 

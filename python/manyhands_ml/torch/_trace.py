@@ -18,7 +18,7 @@ from ..errors import ModelError, explained, raise_problems
 from . import _attention as _attention
 from ._batch_axis import called
 from ._graph import Graph, Held, Tensor
-from ._held import at_known_places, with_tensors, without_inputs
+from ._held import as_function, at_known_places, with_tensors, without_inputs
 from ._inplace import read_after, unused
 from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
 from ._observed import Observed, kept, observe
@@ -175,8 +175,9 @@ class _Reader:
         self._tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
         self._modes = {id(part): modes[name] for name, part in self._modules.items()}
         self._made: dict[str, Any] = {}
-        self._known: dict[int, tuple[str, Any]] = {}
+        self._known: dict[Any, tuple[str, Any]] = {}
         self._learning = learning
+        self._tied = _tied(traced.graph, self._modules, self._tensors)
         for node in traced.graph.nodes:
             self._read(node)
         self._check_weights()
@@ -213,18 +214,20 @@ class _Reader:
     def _layer(self, node: torch.fx.Node, value: Any) -> Any:
         who, name, module, handler = self._handler(node)
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
-        call = Call(self.graph, name, module, args, kwargs, value, self._modes, self._known, self._learning)
+        call = Call(self.graph, name, module, args, kwargs, value, self._modes, self._known, self._tied, self._learning)
         try:
             if module is None and not _read_inputs((args, kwargs)):
                 return without_inputs(name_of(node), args, value)
             if type(module) is nn.Embedding and not _read_inputs((args, kwargs)):
                 return at_known_places(call)
+            if type(module) is nn.Linear and module.bias is not None and {id(module.weight), id(module.bias)} & self._tied:
+                call, handler = as_function(call), function("linear")
             if handler is None:
                 is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
                 what = "a parametrization of its weights " if is_other else _WITH.get(name_of(node), "")
                 raise Refused(f"{what}is not supported")
             if not is_getitem(node):
-                call.args = tuple(settled(argument) for argument in args)
+                call.args = tuple(settled(argument) for argument in call.args)
             call = with_tensors(call, name_of(node)) if module is None else call
             made_here = called(handler, call, type(module) if module is not None else name_of(node))
         except Refused as refused:
@@ -287,6 +290,22 @@ class _Reader:
                 places[id(tensor)] = name
                 if tensor.dtype != torch.float32:
                     self.problems.append(f"weight `{name}`: needs float32, but is {tensor.dtype}")
+
+
+def _tied(graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[str, torch.Tensor]) -> frozenset[int]:
+    """Tensors, by identity, that belong to several modules or calls which differ in their kind or in the other tensors that they read."""
+    readers: dict[int, set[Any]] = {}
+    for node in graph.nodes:
+        if node.op == "call_module":
+            module = modules[str(node.target)]
+            kind, held = type(module).__name__, list(module.parameters())
+        else:
+            named = [str(part.target) for part in node.all_input_nodes if part.op == "get_attr"]
+            kind, held = name_of(node), [tensors[name] for name in named if name in tensors]
+        parts = frozenset(map(id, held))
+        for part in parts:
+            readers.setdefault(part, set()).add((kind.lower(), parts))
+    return frozenset(part for part, of in readers.items() if len(of) > 1)
 
 
 def _read_inputs(arguments: Any) -> bool:

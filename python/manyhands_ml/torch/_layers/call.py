@@ -32,8 +32,10 @@ class Call:
     value: Any
     #: Are modules to behave as in training? By identity.
     modes: Mapping[int, bool]
-    #: Names of the engine's layers by module, to use them again.
-    known: dict[int, tuple[str, Any]]
+    #: Names of the engine's layers by their settings and PyTorch's tensors, to use them again.
+    known: dict[Any, tuple[str, Any]]
+    #: Tensors, by identity, that several layers read which are not the same one.
+    tied: frozenset[int] = frozenset()
     #: Parameters, by identity, that get a gradient in PyTorch; `None` if that was not observed.
     learning: frozenset[int] | None = None
 
@@ -75,14 +77,17 @@ class Call:
         return {"trainable": False, **settings} if wants == {False} else settings
 
     def weighted(self, settings: Settings, inputs: list[Tensor], weights: dict[str, Weight], key: Any = None) -> str:
-        """Adds a layer with weights, or uses the one again that the module has become before."""
-        if id(self.module) in self.known:
-            name, before = self.known[id(self.module)]
+        """Adds a layer with weights, or uses the one again that a module of this class with these settings and weights has become."""
+        settings = self.trained(settings)
+        tensors = tuple((weight, *map(id, held.tensors)) for weight, held in weights.items())
+        same = (type(self.module), repr(sorted(settings.items())), tensors or id(self.module))
+        if same in self.known:
+            name, before = self.known[same]
             if before != key:
-                raise Refused("is used twice, behind pictures of different sizes")
+                raise Refused("is used twice in two ways: behind pictures of different sizes, or with and without `padding_idx`")
             return self.graph.reuse(name, inputs)
-        name = self.graph.add(self.name, self.trained(settings), inputs)
-        self.known[id(self.module)] = (name, key)
+        name = self.graph.add(self.name, settings, inputs)
+        self.known[same] = (name, key)
         self.graph.weights.update({f"{name}/{weight}": held for weight, held in weights.items()})
         return name
 

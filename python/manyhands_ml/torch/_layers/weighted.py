@@ -17,6 +17,12 @@ def _linear(call: Call) -> Tensor:
     is_flat = x.flat is not None
     if not is_flat:
         x = call.graph.plain(x)
+    table = call.graph.table(module.weight)
+    if table is not None and module.bias is None:
+        # The `Embedding` gives vectors of its table, and goes the way back to a product with each of them.
+        table["type"] = "ReversibleEmbedding"
+        name = call.graph.reuse(str(table["name"]), [call.graph.plain(x)], reverse=True)
+        return Tensor(name, call.shape, tuple(range(len(call.shape))))
     settings = {"type": "Dense", "units": module.out_features, "use_bias": module.bias is not None}
     weights = {"kernel": Weight([module.weight], *of_dense(x.flat))}
     if module.bias is not None:
@@ -181,8 +187,10 @@ def _group_norm(call: Call) -> Tensor:
 
 def _embedding(call: Call) -> Tensor:
     module, ids = call.module, call.graph.plain(call.x)
+    if module.padding_idx is not None and id(module.weight) in call.tied:
+        raise Refused("`padding_idx` is not supported of a weight that another module reads, too, and by which padding learns")
     settings = {"type": "Embedding", "input_dim": module.num_embeddings, "output_dim": module.embedding_dim}
-    name = call.weighted(settings, [ids], {"embeddings": Weight([module.weight], *same())})
+    name = call.weighted(settings, [ids], {"embeddings": Weight([module.weight], *same())}, module.padding_idx)
     x = Tensor(name, call.shape, tuple(range(len(call.shape))))
     padding = module.padding_idx
     if padding is None:
