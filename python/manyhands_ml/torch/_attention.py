@@ -23,12 +23,12 @@ def _multihead_attention(call: Call) -> list[Tensor | None]:
         raise Refused("`kdim` and `vdim` need to be `embed_dim`, and `add_bias_kv` False")
     if not argument(call, 6, "average_attn_weights", True) and argument(call, 4, "need_weights", True):
         raise Refused("`average_attn_weights` needs True, but is False: the engine gives no weights of attention")
-    is_causal = _is_causal(argument(call, 5, "attn_mask", None), query.shape[0], key.shape[0])
+    is_causal = hides_later(argument(call, 5, "attn_mask", None), query.shape[0], key.shape[0])
     keys = argument(call, 3, "key_padding_mask", None)
     return [_attended(call, (query, key, value), keys, is_causal), None]
 
 
-def _is_causal(mask: Any, queries: int, keys: int, sees: bool = False) -> bool:
+def hides_later(mask: Any, queries: int, keys: int, sees: bool = False) -> bool:
     """Does a mask of attention hide what comes later, or nothing? Where it is true, a position is hidden, or seen."""
     if mask is None:
         return False
@@ -108,7 +108,7 @@ def _encoded(call: Call, layer: Any, x: Tensor, mask: Any, ignored: Any) -> Tens
     """What a layer of a transformer makes of a sequence."""
     if len(x.shape) != 2:
         raise Refused(f"needs rows of shape (time, features), but gets {x.shape}")
-    x, is_causal = call.graph.plain(x), _is_causal(mask, x.shape[0], x.shape[0])
+    x, is_causal = call.graph.plain(x), hides_later(mask, x.shape[0], x.shape[0])
     check_settings(layer.self_attn)
 
     def attend(x: Tensor) -> Tensor:
@@ -143,14 +143,21 @@ def _attention(call: Call) -> Tensor:
     if any(not isinstance(part, Tensor) or len(part.shape) != 3 for part in (query, key, value)):
         raise Refused("needs query, key and value of shape (heads, time, dim) a row")
     dropout, is_causal, scale = (argument(call, at, name, None) for at, name in ((4, "dropout_p"), (5, "is_causal"), (6, "scale")))
-    is_causal = bool(is_causal) or _is_causal(argument(call, 3, "attn_mask", None), query.shape[1], key.shape[1], sees=True)
-    factor = 1.0 if scale is None else float(scale) * math.sqrt(query.shape[-1])
+    is_causal = bool(is_causal) or hides_later(argument(call, 3, "attn_mask", None), query.shape[1], key.shape[1], sees=True)
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    return attended(call, (query, key, value), factor, is_causal, float(dropout or 0.0))
+
+
+def attended(call: Call, inputs: tuple[Tensor, Tensor, Tensor], scale: float, is_causal: bool, dropout: float) -> Tensor:
+    """What queries of rows (heads, time, dim) see of values by keys."""
+    query, key, value = inputs
+    factor = scale * math.sqrt(query.shape[-1])
     # Not where it is the usual one, up to rounding.
     if abs(factor - 1.0) > 1e-7:
         query = call.graph.unary(f"{call.name}.scaled", {"type": "Rescaling", "scale": factor, "offset": 0.0}, query)
-    settings = {"type": "DotProductAttention", "use_causal_mask": is_causal, "dropout": float(dropout or 0.0)}
-    inputs = [call.graph.ordered(part, (1, 0, 2)) for part in (query, key, value)]
-    return Tensor(call.graph.add(call.name, settings, inputs), call.shape, (1, 0, 2))
+    settings = {"type": "DotProductAttention", "use_causal_mask": is_causal, "dropout": dropout}
+    ordered = [call.graph.ordered(part, (1, 0, 2)) for part in (query, key, value)]
+    return Tensor(call.graph.add(call.name, settings, ordered), call.shape, (1, 0, 2))
 
 
 MODULES.update(

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
+from ._by_hand import product
 from ._graph import Floats, Held, Tensor, Weight, same
 from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, made
 from ._layers.arithmetic import of_two
@@ -68,8 +69,10 @@ def as_tensor(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
     return Tensor(name, shape, tuple(range(len(shape))))
 
 
+#: Functions that divide by a number, which a buffer may hold.
+_DIVISIONS = frozenset("div truediv".split())
 #: Functions that take parameters as they take tensors.
-_OF_TENSORS = frozenset("add cat concat iadd isub maximum minimum mul imul sub".split())
+_OF_TENSORS = frozenset("add cat concat iadd isub maximum minimum mul imul sub".split()) | _DIVISIONS
 
 
 def with_tensors(call: Call, name: str) -> Call:
@@ -82,7 +85,7 @@ def with_tensors(call: Call, name: str) -> Call:
     def tensor(part: Any) -> Any:
         if not isinstance(part, Held):
             return part
-        is_number = not part.shape and not part.is_trained
+        is_number = not part.is_trained and (not part.shape or (name in _DIVISIONS and part.tensor.numel() == 1))
         return part.tensor.item() if is_number else as_tensor(call, part, near, len(near.shape))
 
     return replace(call, args=_pytree.tree_map(tensor, call.args))
@@ -170,10 +173,10 @@ def as_function(call: Call) -> Call:
 
 
 def _matmul(call: Call) -> Any:
-    """The product of a tensor's last axis and a matrix."""
+    """The product of a tensor's last axis and a matrix, or of two tensors."""
     weight = argument(call, 1, "other", None)
     if not isinstance(weight, Held) or not weight.is_trained or len(weight.shape) != 2:
-        raise Refused("needs a matrix that is a parameter of the module")
+        return product(call)
     settings = {"type": "Dense", "units": weight.shape[1], "use_bias": False}
     held = replace(call, name=weight.name, module=nn.ParameterList([weight.tensor]))
     name = held.weighted(settings, [call.graph.plain(call.x)], {"kernel": Weight([weight.tensor], *same())})
@@ -212,6 +215,7 @@ def _convolution(kind: Callable[..., nn.Module]) -> Callable[[Call], Any]:
 
 
 _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
+    "bmm": (product, "input mat2"),
     "conv1d": (_convolution(nn.Conv1d), "weight bias stride padding dilation groups"),
     "conv2d": (_convolution(nn.Conv2d), "weight bias stride padding dilation groups"),
     "embedding": (_embedding, "padding_idx max_norm norm_type scale_grad_by_freq sparse"),

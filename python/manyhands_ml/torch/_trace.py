@@ -17,6 +17,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from ..errors import ModelError, explained, raise_problems
 from . import _attention as _attention
 from ._batch_axis import called
+from ._by_hand import Scores, of_scores
 from ._graph import Graph, Held, Tensor
 from ._held import as_function, at_known_places, with_tensors, without_inputs
 from ._inplace import read_after, unused
@@ -222,14 +223,16 @@ class _Reader:
                 return at_known_places(call)
             if type(module) is nn.Linear and module.bias is not None and {id(module.weight), id(module.bias)} & self._tied:
                 call, handler = as_function(call), function("linear")
+            if not is_getitem(node):
+                call.args = tuple(settled(argument) for argument in call.args)
+            kind = type(module) if module is not None else name_of(node)
+            handler = of_scores(call, kind) or handler
             if handler is None:
                 is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
                 what = "a parametrization of its weights " if is_other else _WITH.get(name_of(node), "")
                 raise Refused(f"{what}is not supported")
-            if not is_getitem(node):
-                call.args = tuple(settled(argument) for argument in call.args)
             call = with_tensors(call, name_of(node)) if module is None else call
-            made_here = called(handler, call, type(module) if module is not None else name_of(node))
+            made_here = called(handler, call, kind)
         except Refused as refused:
             self.problems.append(f"{who}: {refused}")
             return self._stand_in(node, value)
@@ -310,7 +313,7 @@ def _tied(graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[st
 
 def _read_inputs(arguments: Any) -> bool:
     """Does anything among arguments depend on an input?"""
-    return any(isinstance(part, OF_INPUTS) for part in _pytree.tree_leaves(arguments))
+    return any(isinstance(part, (*OF_INPUTS, Scores)) for part in _pytree.tree_leaves(arguments))
 
 
 def name_of(node: torch.fx.Node) -> str:

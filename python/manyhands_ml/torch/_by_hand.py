@@ -1,0 +1,201 @@
+"""Attention that a forward writes out: products of queries and keys, their scale, a mask, softmax, dropout, the product with values.
+
+Each of these calls is read by itself. The engine computes them as one layer, once the last one has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree
+
+from ._attention import attended, hides_later
+from ._graph import Held, Tensor
+from ._layers import Call, Refused, argument
+
+#: The score of a key that is not seen is this at most: its probability is exactly 0, unless other scores are as low.
+_HIDDEN = -1e9
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A number for each query and key, `query · keyᵀ` at first, which exists only within a layer of attention."""
+
+    #: Rows of shape (heads, time, dim) or (time, dim).
+    query: Tensor
+    key: Tensor
+    scale: float = 1.0
+    #: The score of keys that come later than their query; `None` if it is that of their product.
+    later: float | None = None
+    #: Has softmax made probabilities of them?
+    is_softmax: bool = False
+    dropout: float = 0.0
+    #: Products with values so far, of what dropout has left.
+    products: list[str] = field(default_factory=list)
+
+
+def product(call: Call) -> Any:
+    """The product of two tensors: scores, or what attention gives.
+
+    Raises:
+        Refused: If it is no product of attention.
+    """
+    a, b = (argument(call, 0, "input", None), argument(call, 1, "mat2" if "mat2" in call.kwargs else "other", None))
+    if isinstance(a, Scores) and isinstance(b, Tensor):
+        return _attended(call, a, b)
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.flat is not None or b.flat is not None:
+        raise Refused("needs a matrix that is a parameter of the module, or queries and keys")
+    rank = len(a.shape)
+    if rank not in (2, 3) or len(b.shape) != rank or a.shape[:-2] != b.shape[:-2]:
+        raise Refused(f"needs rows of shape (heads, time, dim) or (time, dim), and as many heads, but gets {a.shape} and {b.shape}")
+    turned = (*range(rank - 2), rank - 1, rank - 2)
+    key = replace(b, shape=tuple(b.shape[axis] for axis in turned), order=tuple(turned[axis] for axis in b.order))
+    return Scores(a, key)
+
+
+def _attended(call: Call, scores: Scores, value: Tensor) -> Tensor:
+    query, key = scores.query, scores.key
+    if not scores.is_softmax:
+        raise Refused("multiplies scores of attention that are no probabilities yet: `softmax` comes before")
+    if scores.dropout and scores.products:
+        raise Refused(f"multiplies what dropout has left a second time, after `{scores.products[0]}`, and the engine would draw again")
+    scores.products.append(call.name)
+    if value.shape[:-1] != key.shape[:-1]:
+        raise Refused(f"needs values of shape {(*key.shape[:-1], 'dim')} a row, but gets {value.shape}")
+    if len(query.shape) == 3:
+        return attended(call, (query, key, value), scores.scale, scores.later is not None, scores.dropout)
+    one = [_with_heads(call, part) for part in (query, key, value)]
+    seen = attended(call, (one[0], one[1], one[2]), scores.scale, scores.later is not None, scores.dropout)
+    name = call.graph.add(f"{call.name}.joined", {"type": "Reshape", "target_shape": list(call.shape)}, [seen])
+    return Tensor(name, call.shape, (0, 1))
+
+
+def _with_heads(call: Call, x: Tensor) -> Tensor:
+    """A sequence as that of one head."""
+    time, dim = x.shape
+    name = call.graph.add(f"{call.name}.heads", {"type": "Reshape", "target_shape": [time, 1, dim]}, [call.graph.plain(x)])
+    return Tensor(name, (1, time, dim), (1, 0, 2))
+
+
+# Calls on scores.
+
+
+def _number(part: Any) -> float:
+    if isinstance(part, Held) and not part.is_trained and part.tensor.numel() == 1:
+        return float(part.tensor.item())
+    if isinstance(part, (int, float)):
+        return float(part)
+    raise Refused("needs a number beside scores of attention")
+
+
+def _scaled(call: Call, scores: Scores) -> Scores:
+    a, b = call.args
+    factor = _number(b if isinstance(a, Scores) else a)
+    later = None if scores.later is None else scores.later * factor
+    return replace(_before_softmax(scores), scale=scores.scale * factor, later=later)
+
+
+def _divided(call: Call, scores: Scores) -> Scores:
+    if call.args[0] is not scores or not _number(call.args[1]):
+        raise Refused("needs scores of attention divided by a number")
+    factor = 1.0 / _number(call.args[1])
+    later = None if scores.later is None else scores.later * factor
+    return replace(_before_softmax(scores), scale=scores.scale * factor, later=later)
+
+
+def _filled(call: Call, scores: Scores) -> Scores:
+    """Scores with one number for keys that are not seen."""
+    hidden, number = argument(call, 1, "mask", None), _number(argument(call, 2, "value", None))
+    if not isinstance(hidden, Held) or hidden.tensor.dtype != torch.bool:
+        raise Refused("needs a mask that is the same for all rows, such as a buffer")
+    return _masked(scores, hidden, number)
+
+
+def _added(call: Call, scores: Scores) -> Scores:
+    """Scores with a mask that is 0 where a key is seen."""
+    mask = call.args[1] if call.args[0] is scores else call.args[0]
+    if not isinstance(mask, Held) or mask.is_trained or not mask.tensor.is_floating_point():
+        raise Refused("needs a mask of 0 and `-inf` that is the same for all rows, such as a buffer")
+    return _masked(scores, mask, float(mask.tensor.min()))
+
+
+def _where(call: Call, scores: Scores) -> Scores:
+    """Scores where keys are seen, else a number."""
+    condition, a, b = call.args
+    if not isinstance(condition, Held) or condition.tensor.dtype != torch.bool:
+        raise Refused("needs a mask that is the same for all rows, such as a buffer")
+    hidden = replace(condition, tensor=~condition.tensor) if a is scores else condition
+    return _masked(scores, hidden, _number(b if a is scores else a))
+
+
+def _masked(scores: Scores, mask: Held, number: float) -> Scores:
+    scores, shape = _before_softmax(scores), (scores.query.shape[-2], scores.key.shape[-2])
+    if not hides_later(mask, *shape):
+        return scores
+    return replace(scores, later=number if scores.later is None else min(number, scores.later))
+
+
+def _before_softmax(scores: Scores) -> Scores:
+    if scores.is_softmax:
+        raise Refused("changes probabilities of attention, which needs to be done to scores, before `softmax`")
+    return scores
+
+
+def _softmax(call: Call, scores: Scores) -> Scores:
+    dim = argument(call, 1, "dim", None) if call.module is None else call.module.dim
+    dtype = argument(call, 2, "dtype", None) if call.module is None else None
+    if dim not in (-1, len(scores.query.shape)) or dtype not in (None, torch.float32):
+        raise Refused(f"`dim` needs to be the last axis, and `dtype` torch.float32, but they are {dim} and {dtype}")
+    if scores.later is not None and not scores.later <= _HIDDEN:
+        raise Refused(f"needs `-inf` or at most {_HIDDEN:g} as the score of keys that are not seen, but it is {scores.later:g}")
+    return replace(_before_softmax(scores), is_softmax=True)
+
+
+def _dropped(call: Call, scores: Scores) -> Scores:
+    if call.module is None:
+        p, training = argument(call, 1, "p", 0.5), argument(call, 2, "training", call.kwargs.get("train", True))
+    else:
+        p, training = call.module.p, call.is_training
+    if not p or not training:
+        return scores
+    if not scores.is_softmax or scores.dropout:
+        raise Refused("needs to drop probabilities of attention, behind `softmax`, and once")
+    return replace(scores, dropout=float(p), products=[])
+
+
+def _same(call: Call, scores: Scores) -> Scores:
+    if call.value.dtype != torch.float32:
+        raise Refused(f"needs torch.float32, but is {call.value.dtype}")
+    return scores
+
+
+_CALLS: dict[Any, Callable[[Call, Scores], Scores]] = {
+    **dict.fromkeys(("mul", "imul", "mul_"), _scaled),
+    **dict.fromkeys(("div", "truediv", "itruediv", "div_"), _divided),
+    **dict.fromkeys(("add", "iadd", "add_"), _added),
+    **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
+    "where": _where,
+    **dict.fromkeys(("softmax", nn.Softmax), _softmax),
+    **dict.fromkeys(("dropout", nn.Dropout), _dropped),
+    **dict.fromkeys(("alias", "clone", "contiguous", "float", "to", "_to_copy", nn.Identity), _same),
+}
+
+
+def of_scores(call: Call, kind: Any) -> Callable[[Call], Any] | None:
+    """What a module of a class, or a function of a name, makes of scores; `None` where it reads none.
+
+    Raises:
+        Refused: If it is no part of attention.
+    """
+    found = [part for part in _pytree.tree_leaves((call.args, call.kwargs)) if isinstance(part, Scores)]
+    if not found:
+        return None
+    if kind in ("matmul", "bmm"):
+        return product
+    if kind not in _CALLS or len(found) > 1:
+        raise Refused("reads the product of two tensors, which is computed in attention alone: scale, mask, `softmax`, dropout, product")
+    return lambda call: _CALLS[kind](call, found[0])
