@@ -192,7 +192,9 @@ class _Reader:
             held = self._tensors.get(str(node.target), value)
             self._made[node.name] = Held(held, tuple(held.shape), str(node.target)) if isinstance(held, torch.Tensor) else held
         elif node.op == "output":
-            outputs = [settled(part) for part in _pytree.tree_leaves(self._argument(node.args[0]))]
+            # Such as logits, and no loss where no targets are given.
+            given = [part for part in _pytree.tree_leaves(self._argument(node.args[0])) if part is not None]
+            outputs = [settled(part) for part in given]
             self.graph.outputs = [output for output in outputs if isinstance(output, Tensor)]
             if len(self.graph.outputs) != 1 or len(outputs) != 1:
                 self.problems.append("forward: needs to return one tensor that depends on the inputs")

@@ -51,6 +51,17 @@ def divided(call: Call) -> Tensor:
     return call.graph.unary(call.name, {"type": "Rescaling", "scale": 1.0 / number, "offset": 0.0}, x)
 
 
+def power(call: Call) -> Tensor:
+    """A small whole power, as a product of the tensor with itself."""
+    x, exponent = call.args
+    if not isinstance(x, Tensor) or exponent not in range(1, 9):
+        raise Refused("needs a tensor, and a whole exponent from 1 to 8")
+    if exponent == 1:
+        return x
+    name = call.graph.add(call.name, {"type": "Multiply"}, [x] * int(exponent))
+    return replace(x, name=name, is_positive=x.is_positive or exponent % 2 == 0)
+
+
 def unequal_to(call: Call) -> Tensor:
     x, number = call.args
     if not isinstance(x, Tensor) or not isinstance(number, (int, float)):

@@ -11,7 +11,7 @@ from torch import nn
 
 from .._graph import Tensor
 from .activations import identity
-from .arithmetic import OF_TWO, concatenated, divided, equal_to, inverted_truth, mean_over, of_two, unequal_to
+from .arithmetic import OF_TWO, concatenated, divided, equal_to, inverted_truth, mean_over, of_two, power, unequal_to
 from .call import Call, Handler, Refused, argument, made
 from .recurrent import Sequences, States, Steps
 from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, transpose_axes
@@ -147,6 +147,7 @@ FUNCTIONS: dict[str, Handler] = {
     "mean": mean_over,
     "ne": unequal_to,
     "permute": permute,
+    "pow": power,
     "reshape": reshaped,
     "select": selected,
     "slice": slice_axis,
@@ -182,6 +183,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "mean": ("dim", "keepdim"),
     "ne": (),
     "permute": ("dims",),
+    "pow": (),
     "reshape": ("shape",),
     "select": ("dim", "index"),
     "slice": ("dim", "start", "end", "step"),
