@@ -225,3 +225,10 @@ _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
 }
 FUNCTIONS.update({name: handler for name, (handler, _) in _TABLE.items()})
 ARGUMENTS.update({name: tuple(names.split()) for name, (_, names) in _TABLE.items()})
+def _rms_norm(call: Call) -> Any:
+    shape, weight, eps = (argument(call, at, name, None) for at, name in enumerate(("normalized_shape", "weight", "eps"), 1))
+    settings = {"eps": eps, "elementwise_affine": weight is not None}
+    return _stood_for(call, partial(nn.RMSNorm, shape, **settings), call.x, weight=weight)
+
+
+    "rms_norm": (_rms_norm, "normalized_shape weight eps"),

@@ -91,6 +91,7 @@ MODULES: dict[type, Named] = {
         "embed_dim num_heads dropout bias add_bias_kv kdim vdim batch_first", {"add_zero_attn": False}, _PLACE
     ),
     nn.PReLU: _named("num_parameters", free={**_PLACE, "init": "an initial value"}),
+    nn.RMSNorm: _named("normalized_shape eps elementwise_affine", free=_PLACE),
     nn.ReLU: _named(free=_INPLACE),
     nn.ReLU6: _named(free=_INPLACE),
     nn.SELU: _named(free=_INPLACE),

@@ -78,6 +78,7 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.modules.linear.NonDynamicallyQuantizableLinear: [
         (["row", "sequence"], "nn.modules.linear.NonDynamicallyQuantizableLinear({f}, 6)")
     ],
+    nn.RMSNorm: [(["row", "sequence"], "nn.RMSNorm({f})"), (["sequence"], "nn.RMSNorm({f}, eps=0.01, elementwise_affine=False)")],
     nn.PReLU: [(_OF_ANY, "nn.PReLU()"), (["picture", "signal", "row"], "nn.PReLU({c})")],
     nn.ReLU: [(_OF_ANY, "nn.ReLU()")],
     nn.ReLU6: [(_OF_ANY, "nn.ReLU6()")],

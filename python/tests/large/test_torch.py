@@ -235,6 +235,13 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "LayerNorm": (ROW, lambda: nn.LayerNorm(6)),
     "LayerNorm of pictures": (PICTURE, lambda: nn.LayerNorm(PICTURE)),
     "LayerNorm of an axis": (PICTURE, lambda: nn.LayerNorm(8, bias=False)),
+    "RMSNorm": (STEPS_OF, lambda: nn.RMSNorm(6)),
+    "RMSNorm of two axes": (STEPS_OF, lambda: nn.RMSNorm((5, 6), eps=0.1, elementwise_affine=False)),
+    "RMSNorm, function": (STEPS_OF, lambda: Called(lambda x, linear: F.rms_norm(x, (6,), linear.bias), nn.Linear(6, 6))),
+    "RMSNorm by hand": (
+        STEPS_OF,
+        lambda: Called(lambda x, norm: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * norm.weight, nn.LayerNorm(6, bias=False)),
+    ),
     "GroupNorm": (PICTURE, lambda: nn.GroupNorm(2, 4)),
     "ReLU": (ROW, nn.ReLU),
     "ReLU6": (ROW, nn.ReLU6),
@@ -287,6 +294,9 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "mean of steps": (STEPS_OF, lambda: Called(lambda x: x.mean(1))),
     "mean of signals": (SIGNAL, lambda: Called(lambda x, conv: conv(x).mean(-1), nn.Conv1d(4, 3, 2))),
     "mean of channels, kept": (SIGNAL, lambda: Called(lambda x: x.mean(1, keepdim=True))),
+    "square": (ROW, lambda: Called(lambda x, linear: linear(x).square() - x**3, nn.Linear(6, 6))),
+    "log": (ROW, lambda: Called(lambda x, linear: torch.log(linear(x).exp() + 1.0) / (x**2 + 1.0).sqrt(), nn.Linear(6, 6))),
+    "reciprocal": (ROW, lambda: Called(lambda x, linear: 2.0 / (linear(x) ** 2 + 0.5), nn.Linear(6, 6))),
     "permute": (PICTURE, lambda: Called(lambda x, norm: norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), nn.LayerNorm(4))),
     "transpose": (STEPS_OF, lambda: Called(lambda x, linear: linear(x.transpose(1, 2)), nn.Linear(5, 3))),
     "functions": (

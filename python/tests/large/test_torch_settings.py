@@ -83,6 +83,7 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.modules.linear.NonDynamicallyQuantizableLinear: ({"in_features": 6, "out_features": 3}, ROW),
     nn.MultiheadAttention: ({"embed_dim": 6, "num_heads": 2, "batch_first": True}, STEPS),
     nn.PReLU: ({"num_parameters": 4}, PICTURE),
+    nn.RMSNorm: ({"normalized_shape": 6}, STEPS),
     nn.Softmax: ({"dim": -1}, ROW),
     nn.TransformerEncoder: ({"encoder_layer": nn.TransformerEncoderLayer(**ENCODER), "num_layers": 1}, STEPS),
     nn.TransformerEncoderLayer: (ENCODER, STEPS),

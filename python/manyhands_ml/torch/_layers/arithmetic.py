@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from .._graph import PICTURE, Tensor
-from .call import Call, Refused, argument
+from .call import Call, Handler, Refused, argument
 
 
 OF_TWO = {"add": "Add", "iadd": "Add", "mul": "Multiply", "imul": "Multiply", "sub": "Subtract", "isub": "Subtract"}
@@ -46,9 +46,29 @@ def _merged(call: Call, kind: str, a: Tensor, b: Tensor) -> Tensor:
 
 def divided(call: Call) -> Tensor:
     x, number = call.args
+    if isinstance(number, Tensor):
+        # The product with the reciprocal.
+        inverse = function_of("reciprocal")(replace(call, name=f"{call.name}.inverse", args=(number,)))
+        return of_two(replace(call, args=(inverse, x)), "Multiply")
     if not isinstance(x, Tensor) or not isinstance(number, (int, float)) or not number:
-        raise Refused("needs a tensor divided by a number")
+        raise Refused("needs a tensor divided by a tensor or a number")
     return call.graph.unary(call.name, {"type": "Rescaling", "scale": 1.0 / number, "offset": 0.0}, x)
+
+
+def function_of(*activations: str, is_positive: bool = False) -> Handler:
+    """Functions of each number, one after the other."""
+
+    def handler(call: Call) -> Tensor:
+        x = call.x
+        for activation in activations:
+            x = call.graph.unary(call.name, {"type": "Activation", "activation": activation}, x, is_positive)
+        return x
+
+    return handler
+
+
+def square(call: Call) -> Tensor:
+    return power(replace(call, args=(*call.args, 2)))
 
 
 def power(call: Call) -> Tensor:

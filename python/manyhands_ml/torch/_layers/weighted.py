@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 from .._graph import PICTURE, Settings, Tensor, Weight, axes, channels_last, of_dense, same
@@ -172,6 +174,18 @@ def _layer_norm(call: Call) -> Tensor:
     return replace(x, name=call.weighted(settings, [x], weights, x.order), is_positive=False)
 
 
+def _rms_norm(call: Call) -> Tensor:
+    module, x = call.module, call.graph.plain(call.x)
+    count = len(module.normalized_shape)
+    epsilon = torch.finfo(torch.float32).eps if module.eps is None else module.eps
+    settings: Settings = {"type": "RMSNormalization", "axis": -1 if count == 1 else list(range(-count, 0)), "epsilon": epsilon}
+    if module.weight is not None:
+        return replace(x, name=call.weighted(settings, [x], {"scale": Weight([module.weight], *same())}), is_positive=False)
+    name = call.graph.add(call.name, {**settings, "trainable": False}, [x])
+    call.graph.constants[f"{name}/scale"] = np.ones(module.normalized_shape, np.float32)
+    return replace(x, name=name, is_positive=False)
+
+
 def _group_norm(call: Call) -> Tensor:
     module, x = call.module, call.x
     x = call.graph.ordered(x, (*range(1, len(x.shape)), 0))
@@ -229,5 +243,6 @@ MODULES.update(
         nn.Linear: _linear,
         nn.modules.linear.NonDynamicallyQuantizableLinear: _linear,
         nn.PReLU: _prelu,
+        nn.RMSNorm: _rms_norm,
     }
 )
