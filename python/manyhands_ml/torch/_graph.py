@@ -69,6 +69,10 @@ class Held:
     name: str = ""
     #: Places of a table's rows that it is made of, where the parameter is a table.
     places: torch.Tensor | None = None
+    #: The part of each axis of the parameter that it is, where it is not all of it.
+    part: tuple[slice, ...] = ()
+    #: Is it a matrix whose axes have changed places?
+    is_turned: bool = False
 
     @property
     def is_trained(self) -> bool:

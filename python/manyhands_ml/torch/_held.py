@@ -15,7 +15,7 @@ from torch.utils import _pytree
 
 from ._by_hand import product
 from ._graph import Floats, Held, Tensor, Weight, same
-from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, made
+from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, cropped, made
 from ._layers.arithmetic import of_two
 from ._settings import MODULES as SETTINGS
 from ._settings import refusals
@@ -37,10 +37,35 @@ def without_inputs(name: str, args: tuple[Any, ...], value: Any) -> Any:
     if name == "embedding" and len(held) == 2 and trained == held[:1]:
         return Held(trained[0].tensor, tuple(value.shape), trained[0].name, places=held[1].tensor)
     first = trained[0]
-    size = first.tensor.numel() if first.places is None else math.prod(first.shape)
-    if len(trained) == 1 and name in _VIEWS and size in (value.numel(), math.prod(value.shape[1:])):
+    is_plain = first == Held(first.tensor, tuple(first.tensor.shape), first.name)
+    strides = first.tensor.stride()[:: -1 if first.is_turned else 1]
+    if len(first.shape) == 2 and (is_plain or first.is_turned) and (*value.shape, *value.stride()) == (*first.shape[::-1], *strides[::-1]):
+        return replace(first, shape=tuple(value.shape), is_turned=not first.is_turned)
+    if name in ("getitem", "slice") and is_plain and (part := _part(name, first, args)):
+        return replace(first, shape=tuple(value.shape), part=part)
+    is_less = first.places is not None or bool(first.part)
+    size = math.prod(first.shape) if is_less else first.tensor.numel()
+    if not first.is_turned and len(trained) == 1 and name in _VIEWS and size in (value.numel(), math.prod(value.shape[1:])):
         return replace(first, shape=tuple(value.shape))
     raise Refused(f"computes with the parameter `{trained[0].name}` alone, which is not supported: begin with a tensor")
+
+
+def _part(name: str, held: Held, args: tuple[Any, ...]) -> tuple[slice, ...]:
+    """The part of each axis of a parameter that an index takes; nothing if it takes no slices alone, and without a step."""
+    if name == "slice" and len(args) < 5:
+        axis, *ends = [*args[1:], *(0, None, None)[len(args) - 1 :]][:3]
+        index: Any = (*[slice(None)] * (int(axis) % len(held.shape)), slice(*ends))
+    elif name == "slice":
+        return ()
+    else:
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    if Ellipsis in index:
+        at = index.index(Ellipsis)
+        index = (*index[:at], *[slice(None)] * (len(held.shape) + 1 - len(index)), *index[at + 1 :])
+    if not all(isinstance(part, slice) and part.step in (None, 1) for part in index):
+        return ()
+    index = (*index, *[slice(None)] * (len(held.shape) - len(index)))
+    return tuple(slice(*part.indices(size)) for part, size in zip(index, held.shape))
 
 
 def at_known_places(call: Call) -> Held:
@@ -59,14 +84,28 @@ def as_tensor(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
     """A parameter or a buffer as a tensor whose rows have so many axes. `near` is one whose numbers don't matter."""
     if held.places is not None:
         return _looked_up(call, held, near, rank)
+    if held.is_turned:
+        raise Refused(f"reads `{held.name}` with its axes in other places, which a product alone may do")
     shape, graph = held.row(rank), call.graph
     known = graph.held.get(id(held.tensor))
     if known is None:
-        known = _table(call, held, near, rank)
+        known = _table(call, replace(held, shape=(held.tensor.numel(),)) if held.is_trained else held, near, rank)
         if held.is_trained:
             graph.held[id(held.tensor)] = known
+    if held.part:
+        known = _cut(call, held, known)
     name = graph.add(f"{known.name}.row", {"type": "Reshape", "target_shape": list(shape)}, [known])
     return Tensor(name, shape, tuple(range(len(shape))))
+
+
+def _cut(call: Call, held: Held, whole: Tensor) -> Tensor:
+    """A part of a parameter whose numbers stand one after the other."""
+    shape = tuple(held.tensor.shape)
+    name = call.graph.add(f"{whole.name}.whole", {"type": "Reshape", "target_shape": list(shape)}, [whole])
+    x = Tensor(name, shape, tuple(range(len(shape))))
+    for axis, part in enumerate(held.part):
+        x = cropped(replace(call, name=f"{whole.name}.cut"), x, axis, part.start, part.stop)
+    return x
 
 
 #: Functions that divide by a number, which a buffer may hold.
@@ -138,7 +177,7 @@ def _looked_up(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
 def _stood_for(call: Call, kind: Callable[..., nn.Module], x: Tensor, **weights: Held | None) -> Any:
     """What a module with these weights makes of a tensor."""
     given = {name: held for name, held in weights.items() if held is not None}
-    if any(not isinstance(held, Held) or not held.is_trained or held.shape != tuple(held.tensor.shape) for held in given.values()):
+    if any(not isinstance(held, Held) or not held.is_trained or held.is_turned or held.shape != tuple(held.tensor.shape) for held in given.values()):
         raise Refused("needs parameters of the module as its weights")
     first = next(iter(given.values()), None)
     module = kind(device="meta")
@@ -156,6 +195,8 @@ def _shape(held: Any, axis: int) -> int:
 
 def _linear(call: Call) -> Any:
     weight, bias = argument(call, 1, "weight", None), argument(call, 2, "bias", None)
+    if isinstance(weight, Held) and weight.is_turned and bias is None:
+        return _matmul(replace(call, args=(call.x, _turned(weight)), kwargs={}))
     sizes = (_shape(weight, 1), _shape(weight, 0))
     if isinstance(bias, Held) and {id(weight.tensor), id(bias.tensor)} & call.tied:
         # Another layer has one of them without the other.
@@ -163,6 +204,10 @@ def _linear(call: Call) -> Any:
         offset = as_tensor(call, bias, product, len(product.shape))
         return of_two(replace(call, args=(product, offset), kwargs={}), "Add")
     return _stood_for(call, partial(nn.Linear, *sizes, bias is not None), call.x, weight=weight, bias=bias)
+
+
+def _turned(weight: Held) -> Held:
+    return replace(weight, shape=weight.shape[::-1], is_turned=not weight.is_turned)
 
 
 def as_function(call: Call) -> Call:
@@ -177,6 +222,10 @@ def _matmul(call: Call) -> Any:
     weight = argument(call, 1, "other", None)
     if not isinstance(weight, Held) or not weight.is_trained or len(weight.shape) != 2:
         return product(call)
+    if weight.is_turned:
+        return _linear(replace(call, args=(call.x, _turned(weight)), kwargs={}))
+    if weight.part:
+        raise Refused(f"needs a whole matrix, but `{weight.name}` is cut")
     settings = {"type": "Dense", "units": weight.shape[1], "use_bias": False}
     held = replace(call, name=weight.name, module=nn.ParameterList([weight.tensor]))
     name = held.weighted(settings, [call.graph.plain(call.x)], {"kernel": Weight([weight.tensor], *same())})
@@ -187,6 +236,12 @@ def _layer_norm(call: Call) -> Any:
     shape, weight, bias = (argument(call, at, name, None) for at, name in enumerate(("normalized_shape", "weight", "bias"), 1))
     settings = {"eps": argument(call, 4, "eps", 1e-5), "elementwise_affine": weight is not None, "bias": bias is not None}
     return _stood_for(call, partial(nn.LayerNorm, shape, **settings), call.x, weight=weight, bias=bias)
+
+
+def _rms_norm(call: Call) -> Any:
+    shape, weight, eps = (argument(call, at, name, None) for at, name in enumerate(("normalized_shape", "weight", "eps"), 1))
+    settings = {"eps": eps, "elementwise_affine": weight is not None}
+    return _stood_for(call, partial(nn.RMSNorm, shape, **settings), call.x, weight=weight)
 
 
 def _embedding(call: Call) -> Any:
@@ -222,13 +277,7 @@ _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
     "layer_norm": (_layer_norm, "normalized_shape weight bias eps"),
     "linear": (_linear, "weight bias"),
     "matmul": (_matmul, "other"),
+    "rms_norm": (_rms_norm, "normalized_shape weight eps"),
 }
 FUNCTIONS.update({name: handler for name, (handler, _) in _TABLE.items()})
 ARGUMENTS.update({name: tuple(names.split()) for name, (_, names) in _TABLE.items()})
-def _rms_norm(call: Call) -> Any:
-    shape, weight, eps = (argument(call, at, name, None) for at, name in enumerate(("normalized_shape", "weight", "eps"), 1))
-    settings = {"eps": eps, "elementwise_affine": weight is not None}
-    return _stood_for(call, partial(nn.RMSNorm, shape, **settings), call.x, weight=weight)
-
-
-    "rms_norm": (_rms_norm, "normalized_shape weight eps"),

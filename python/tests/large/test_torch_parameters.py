@@ -79,6 +79,21 @@ class Functions(nn.Module):
         return F.linear(F.layer_norm(x, (SIZE,), self.scale).mean(1), self.out) @ self.mix
 
 
+class Cut(nn.Module):
+    """Parts of parameters, as of positions for more places than a row has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(WORDS, SIZE), nn.Linear(SIZE, 3)
+        self.positions = nn.Parameter(torch.randn(1, 10, SIZE))
+        self.plain, self.wide = nn.Parameter(torch.randn(9, SIZE)), nn.Parameter(torch.randn(9, SIZE + 4))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = (self.words(ids) + self.positions[:, : ids.shape[1], :]) * self.plain[: ids.shape[1]]
+        x = (x + self.positions[:, 2:9]) * self.wide[1:8, 4:].unsqueeze(0) + self.plain[..., :7, :]
+        return self.head(x.tanh().mean(1))
+
+
 class Branching(nn.Module):
     """Code that `torch.fx` can't trace: a loop over parts, and a shape that decides."""
 
@@ -113,6 +128,7 @@ class Case:
 
 CASES = {
     "a vision transformer": Case(Vit, lambda: torch.randn(ROWS, 3, 8, 8)),
+    "parts": Case(Cut, _ids),
     "functions": Case(Functions, _ids),
     "by export": Case(lambda: Branching(2), _ids),
 }

@@ -52,6 +52,10 @@ TIES: dict[str, Callable[..., Any]] = {
     "another module of the same weights": lambda m, ids: m.guess(m.third(m.first(m.words(ids)).tanh())),
     "an offset of another module": lambda m, ids: m.guess(F.linear(m.first(m.words(ids)).relu(), m.first.weight, m.second.bias)),
     "a function": lambda m, ids: F.linear(m.first(F.embedding(ids, m.guess.weight)), m.words.weight),
+    "a product with the turned table": lambda m, ids: m.first(m.words(ids)) @ m.words.weight.t(),
+    "the same, by its attribute": lambda m, ids: m.first(m.words(ids)) @ m.words.weight.T,
+    "turned twice": lambda m, ids: F.linear(m.words(ids).tanh(), m.guess.weight.transpose(0, 1).permute(1, 0)),
+    "a function with a turned matrix": lambda m, ids: m.guess(F.linear(m.words(ids), m.first.weight.transpose(0, 1))),
     "words twice": lambda m, ids: m.guess(m.words(ids) + m.first(m.words(ids)).tanh()),
 }
 
@@ -82,7 +86,9 @@ def _learning(module: Tied) -> Tied:
     [
         (lambda m, ids: m.guess(m.words(ids)), {"padding_idx": 0}, "`padding_idx` is not supported of a weight that another module"),
         (lambda m, ids: m.words(ids) + F.embedding(ids, m.words.weight), {"padding_idx": 0}, "with and without `padding_idx`"),
-        (lambda m, ids: F.linear(m.first(m.words(ids)), m.first.weight.t()), {}, "computes with the parameter `first.weight` alone"),
+        (lambda m, ids: F.linear(m.first(m.words(ids)), m.first.weight.t()), {}, r"weight `first\S+`: is also that of"),
+        (lambda m, ids: m.words(ids) + m.first.weight.t()[:TIME], {}, "computes with the parameter `first.weight` alone"),
+        (lambda m, ids: m.words(ids)[:, :1] + m.first.weight.t(), {}, "with its axes in other places"),
         (lambda m, ids: m.first(m.words(ids)) @ m.first.weight, {}, r"weight `first\S+`: is also that of"),
     ],
 )
