@@ -297,6 +297,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "square": (ROW, lambda: Called(lambda x, linear: linear(x).square() - x**3, nn.Linear(6, 6))),
     "log": (ROW, lambda: Called(lambda x, linear: torch.log(linear(x).exp() + 1.0) / (x**2 + 1.0).sqrt(), nn.Linear(6, 6))),
     "reciprocal": (ROW, lambda: Called(lambda x, linear: 2.0 / (linear(x) ** 2 + 0.5), nn.Linear(6, 6))),
+    "roots": (ROW, lambda: Called(lambda x, linear: (x**2 + 1.0) ** 0.5 * torch.pow(linear(x) ** 2 + 1.0, -0.5), nn.Linear(6, 6))),
     "permute": (PICTURE, lambda: Called(lambda x, norm: norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), nn.LayerNorm(4))),
     "transpose": (STEPS_OF, lambda: Called(lambda x, linear: linear(x.transpose(1, 2)), nn.Linear(5, 3))),
     "functions": (

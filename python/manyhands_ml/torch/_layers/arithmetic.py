@@ -67,15 +67,22 @@ def function_of(*activations: str, is_positive: bool = False) -> Handler:
     return handler
 
 
+#: Functions for powers that are no products.
+_ROOTS = {0.5: ("sqrt",), -0.5: ("sqrt", "reciprocal"), -1: ("reciprocal",)}
+
+
 def square(call: Call) -> Tensor:
     return power(replace(call, args=(*call.args, 2)))
 
 
 def power(call: Call) -> Tensor:
-    """A small whole power, as a product of the tensor with itself."""
+    """A small whole power, as a product of the tensor with itself, or a root."""
     x, exponent = call.args
+    if isinstance(exponent, (int, float)) and exponent in _ROOTS:
+        root: Tensor = function_of(*_ROOTS[exponent])(call)
+        return root
     if not isinstance(x, Tensor) or exponent not in range(1, 9):
-        raise Refused("needs a tensor, and a whole exponent from 1 to 8")
+        raise Refused("needs a tensor, and as exponent a whole number from 1 to 8, -1, 0.5 or -0.5")
     if exponent == 1:
         return x
     name = call.graph.add(call.name, {"type": "Multiply"}, [x] * int(exponent))
