@@ -148,15 +148,15 @@ def _attention(call: Call) -> Tensor:
     return attended(call, (query, key, value), factor, is_causal, float(dropout or 0.0))
 
 
-def attended(call: Call, inputs: tuple[Tensor, Tensor, Tensor], scale: float, is_causal: bool, dropout: float) -> Tensor:
-    """What queries of rows (heads, time, dim) see of values by keys."""
+def attended(call: Call, inputs: tuple[Tensor, Tensor, Tensor], scale: float, is_causal: bool, dropout: float, keys: Tensor | None = None) -> Tensor:
+    """What queries of rows (heads, time, dim) see of values by keys, of which some may not count."""
     query, key, value = inputs
     factor = scale * math.sqrt(query.shape[-1])
     # Not where it is the usual one, up to rounding.
     if abs(factor - 1.0) > 1e-7:
         query = call.graph.unary(f"{call.name}.scaled", {"type": "Rescaling", "scale": factor, "offset": 0.0}, query)
     settings = {"type": "DotProductAttention", "use_causal_mask": is_causal, "dropout": dropout}
-    ordered = [call.graph.ordered(part, (1, 0, 2)) for part in (query, key, value)]
+    ordered = [call.graph.ordered(part, (1, 0, 2)) for part in (query, key, value)] + ([] if keys is None else [keys])
     return Tensor(call.graph.add(call.name, settings, ordered), call.shape, (1, 0, 2))
 
 

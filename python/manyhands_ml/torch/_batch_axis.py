@@ -19,8 +19,8 @@ _ANYWHERE: frozenset[Any] = frozenset(
         *("add", "dropout", "gelu", "iadd", "mul", "imul", "relu", "silu", "sub", "isub", "truediv", "div"),
     }
 )
-#: Functions that say where it goes.
-_MOVES = frozenset({"permute", "swapaxes", "transpose"})
+#: Functions that say where it goes, or take it along.
+_MOVES = frozenset({"permute", "select", "swapaxes", "transpose", "unbind"})
 
 
 def called(handler: Handler, call: Call, kind: Any) -> Any:
@@ -36,7 +36,8 @@ def called(handler: Handler, call: Call, kind: Any) -> Any:
     found = {tensor.batch for tensor in tensors if first is None or not tensor.is_bool}
     if first is not None and found != {0 if first else 1}:
         raise Refused(f"`batch_first={first}` needs the batch as its {'first' if first else 'second'} axis, of which rows are split")
-    if found <= {0} or kind in _MOVES or (kind == "getitem" and isinstance(call.args[0], list)):
+    takes_part = kind == "getitem" and (isinstance(call.args[0], list) or isinstance(call.args[1], int))
+    if found <= {0} or kind in _MOVES or takes_part:
         return handler(call)
     if first is None and (kind not in _ANYWHERE or len(found) > 1):
         raise Refused("needs the batch as its first axis: `transpose` it back before")

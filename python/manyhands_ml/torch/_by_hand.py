@@ -15,7 +15,7 @@ from torch.utils import _pytree
 
 from ._attention import attended, hides_later
 from ._graph import Held, Tensor
-from ._layers import Call, Refused, argument
+from ._layers import Call, Refused, argument, inverted
 
 #: The score of a key that is not seen is this at most: its probability is exactly 0, unless other scores are as low.
 _HIDDEN = -1e9
@@ -29,8 +29,12 @@ class Scores:
     query: Tensor
     key: Tensor
     scale: float = 1.0
-    #: The score of keys that come later than their query; `None` if it is that of their product.
-    later: float | None = None
+    #: Do queries see no later key?
+    is_causal: bool = False
+    #: 1 for each key that counts in a row; all count without it.
+    keys: Tensor | None = None
+    #: The score of keys that are not seen.
+    hidden: float | None = None
     #: Has softmax made probabilities of them?
     is_softmax: bool = False
     dropout: float = 0.0
@@ -67,9 +71,9 @@ def _attended(call: Call, scores: Scores, value: Tensor) -> Tensor:
     if value.shape[:-1] != key.shape[:-1]:
         raise Refused(f"needs values of shape {(*key.shape[:-1], 'dim')} a row, but gets {value.shape}")
     if len(query.shape) == 3:
-        return attended(call, (query, key, value), scores.scale, scores.later is not None, scores.dropout)
+        return attended(call, (query, key, value), scores.scale, scores.is_causal, scores.dropout, scores.keys)
     one = [_with_heads(call, part) for part in (query, key, value)]
-    seen = attended(call, (one[0], one[1], one[2]), scores.scale, scores.later is not None, scores.dropout)
+    seen = attended(call, (one[0], one[1], one[2]), scores.scale, scores.is_causal, scores.dropout, scores.keys)
     name = call.graph.add(f"{call.name}.joined", {"type": "Reshape", "target_shape": list(call.shape)}, [seen])
     return Tensor(name, call.shape, (0, 1))
 
@@ -95,24 +99,42 @@ def _number(part: Any) -> float:
 def _scaled(call: Call, scores: Scores) -> Scores:
     a, b = call.args
     factor = _number(b if isinstance(a, Scores) else a)
-    later = None if scores.later is None else scores.later * factor
-    return replace(_before_softmax(scores), scale=scores.scale * factor, later=later)
+    hidden = None if scores.hidden is None else scores.hidden * factor
+    return replace(_before_softmax(scores), scale=scores.scale * factor, hidden=hidden)
 
 
 def _divided(call: Call, scores: Scores) -> Scores:
     if call.args[0] is not scores or not _number(call.args[1]):
         raise Refused("needs scores of attention divided by a number")
-    factor = 1.0 / _number(call.args[1])
-    later = None if scores.later is None else scores.later * factor
-    return replace(_before_softmax(scores), scale=scores.scale * factor, later=later)
+    return _scaled(replace(call, args=(scores, 1.0 / _number(call.args[1]))), scores)
 
 
 def _filled(call: Call, scores: Scores) -> Scores:
     """Scores with one number for keys that are not seen."""
     hidden, number = argument(call, 1, "mask", None), _number(argument(call, 2, "value", None))
+    if isinstance(hidden, Tensor) and hidden.is_bool:
+        return _without_keys(call, _before_softmax(scores), hidden, number)
     if not isinstance(hidden, Held) or hidden.tensor.dtype != torch.bool:
-        raise Refused("needs a mask that is the same for all rows, such as a buffer")
+        raise Refused("needs a mask that is true or false")
     return _masked(scores, hidden, number)
+
+
+def _without_keys(call: Call, scores: Scores, hidden: Tensor, number: float) -> Scores:
+    """Scores of which rows hide keys, such as those of padding."""
+    count = scores.key.shape[-2]
+    if hidden.shape != (*[1] * (len(scores.query.shape) - 1), count) or scores.keys is not None:
+        shape = ("batch", *[1] * (len(scores.query.shape) - 1), count)
+        raise Refused(f"needs one mask of keys, of shape {shape}, or a buffer; that of its rows is {hidden.shape}")
+    flat = call.graph.add(f"{call.name}.keys", {"type": "Reshape", "target_shape": [count]}, [hidden])
+    keys = inverted(replace(call, name=f"{call.name}.counted"), Tensor(flat, (count,), (0,), is_bool=True))
+    return replace(scores, keys=keys, hidden=_one(number, scores.hidden))
+
+
+def _one(number: float, hidden: float | None) -> float:
+    """The score of all keys that are not seen: a query that sees none weighs them by their scores in PyTorch, and alike here."""
+    if hidden not in (None, number):
+        raise Refused(f"needs one score for all keys that are not seen, but they have {hidden:g} and {number:g}")
+    return number
 
 
 def _added(call: Call, scores: Scores) -> Scores:
@@ -136,7 +158,7 @@ def _masked(scores: Scores, mask: Held, number: float) -> Scores:
     scores, shape = _before_softmax(scores), (scores.query.shape[-2], scores.key.shape[-2])
     if not hides_later(mask, *shape):
         return scores
-    return replace(scores, later=number if scores.later is None else min(number, scores.later))
+    return replace(scores, is_causal=True, hidden=_one(number, scores.hidden))
 
 
 def _before_softmax(scores: Scores) -> Scores:
@@ -150,8 +172,8 @@ def _softmax(call: Call, scores: Scores) -> Scores:
     dtype = argument(call, 2, "dtype", None) if call.module is None else None
     if dim not in (-1, len(scores.query.shape)) or dtype not in (None, torch.float32):
         raise Refused(f"`dim` needs to be the last axis, and `dtype` torch.float32, but they are {dim} and {dtype}")
-    if scores.later is not None and not scores.later <= _HIDDEN:
-        raise Refused(f"needs `-inf` or at most {_HIDDEN:g} as the score of keys that are not seen, but it is {scores.later:g}")
+    if scores.hidden is not None and not scores.hidden <= _HIDDEN:
+        raise Refused(f"needs `-inf` or at most {_HIDDEN:g} as the score of keys that are not seen, but it is {scores.hidden:g}")
     return replace(_before_softmax(scores), is_softmax=True)
 
 
@@ -181,7 +203,7 @@ _CALLS: dict[Any, Callable[[Call, Scores], Scores]] = {
     "where": _where,
     **dict.fromkeys(("softmax", nn.Softmax), _softmax),
     **dict.fromkeys(("dropout", nn.Dropout), _dropped),
-    **dict.fromkeys(("alias", "clone", "contiguous", "float", "to", "_to_copy", nn.Identity), _same),
+    **dict.fromkeys(("alias", "clone", "contiguous", "float", "to", "type_as", "_to_copy", nn.Identity), _same),
 }
 
 

@@ -177,6 +177,8 @@ class _Reader:
         self._modes = {id(part): modes[name] for name, part in self._modules.items()}
         self._made: dict[str, Any] = {}
         self._known: dict[Any, tuple[str, Any]] = {}
+        # Names of tensors that are not what the module computes, but of its shape.
+        self._stood = set[str]()
         self._learning = learning
         self._tied = _tied(traced.graph, self._modules, self._tensors)
         for node in traced.graph.nodes:
@@ -238,6 +240,8 @@ class _Reader:
         except Refused as refused:
             self.problems.append(f"{who}: {refused}")
             return self._stand_in(node, value)
+        if any(isinstance(part, Tensor) and part.name in self._stood for part in _pytree.tree_leaves((args, kwargs))):
+            return self._stand_in(node, value)
         is_bool = isinstance(value, torch.Tensor) and value.dtype == torch.bool
         return replace(made_here, is_bool=is_bool) if isinstance(made_here, Tensor) else made_here
 
@@ -253,6 +257,7 @@ class _Reader:
         if isinstance(value, (list, tuple)):
             return [self._stand_in(node, part) for part in value]
         shape = tuple(value.shape[1:]) if isinstance(value, torch.Tensor) else ()
+        self._stood.add(node.name)
         return Tensor(node.name, shape, tuple(range(len(shape))))
 
     def _argument(self, argument: Any) -> Any:
@@ -319,7 +324,9 @@ def _read_inputs(arguments: Any) -> bool:
 
 
 def name_of(node: torch.fx.Node) -> str:
-    """Name of the function or method that a node calls. Operations of PyTorch have the kind of their arguments behind it."""
+    """Name of the function or method that a node calls, or of the attribute. Operations of PyTorch have the kind of their arguments behind it."""
+    if node.target is getattr:
+        return str(node.args[1])
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else name
 

@@ -49,6 +49,54 @@ WRITTEN: dict[str, Callable[[], Written]] = {
 }
 
 
+class Packed(nn.Module):
+    """As in timm: an axis of queries, keys and values, which comes first."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function, self.qkv, self.out, self.attend = function, nn.Linear(SIZE, 3 * SIZE), nn.Linear(SIZE, 3), nn.Softmax(dim=-1)
+
+    def forward(self, x: Any) -> Any:
+        B, T, C = x.shape
+        q, k, v = self.function(self.qkv(x).reshape(B, T, 3, HEADS, C // HEADS))
+        seen = self.attend((q * 0.3) @ k.mT).type_as(v).float() @ v
+        return self.out(seen.transpose(1, 2).reshape(B, T, C))
+
+
+def _first(qkv: Any) -> Any:
+    moved = qkv.permute(2, 0, 3, 1, 4)
+    return moved[0], moved[1], moved[-1]
+
+
+PACKED: dict[str, Callable[..., Any]] = {
+    "places": _first,
+    "unbind": lambda qkv: qkv.permute(2, 0, 3, 1, 4).unbind(0),
+    "unbind of a later axis": lambda qkv: qkv.transpose(1, 3).unbind(2),
+    "select": lambda qkv: [qkv.permute(0, 3, 1, 2, 4).select(3, place) for place in range(3)],
+    "select before the batch": lambda qkv: [qkv.permute(3, 2, 0, 1, 4).select(1, place).transpose(0, 1) for place in range(3)],
+}
+
+
+class Padded(nn.Module):
+    """Keys of padding that no query sees, and perhaps no later ones."""
+
+    def __init__(self, heads: int, number: float, is_causal: bool) -> None:
+        super().__init__()
+        self.heads, self.number, self.is_causal = heads, number, is_causal
+        self.words, self.out = nn.Embedding(9, SIZE), nn.Linear(SIZE, 3)
+        self.register_buffer("tril", torch.ones(TIME, TIME).tril())
+
+    def forward(self, ids: Any) -> Any:
+        x, mask = self.words(ids), (ids != 0).unsqueeze(1)
+        if self.heads:
+            x, mask = x.unflatten(-1, (self.heads, SIZE // self.heads)).transpose(1, 2), mask.unsqueeze(2)
+        scores = (x @ x.transpose(-2, -1)).masked_fill(mask == 0, self.number)
+        if self.is_causal:
+            scores = scores.masked_fill(self.tril == 0, self.number)
+        y = scores.softmax(-1) @ x
+        return self.out(y.transpose(1, 2).flatten(2) if self.heads else y)
+
+
 def _ten_steps(module: nn.Module, x: torch.Tensor, targets: torch.Tensor) -> None:
     other, loss = copy.deepcopy(module), nn.CrossEntropyLoss()
     one, two = (torch.optim.Adam(it.parameters(), lr=1e-3, eps=1e-4) for it in (module, other))
@@ -67,6 +115,26 @@ def test_attention_that_is_written_out_trains_as_in_pytorch(name: str) -> None:
     torch.manual_seed(2)
     module = WRITTEN[name]()
     _ten_steps(nn.Sequential(module, nn.Flatten(1, 2)), torch.randn(ROWS, TIME, SIZE), torch.randint(0, 3 * TIME, (ROWS,)))
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_queries_keys_and_values_of_one_tensor_are_taken_apart(name: str) -> None:
+    torch.manual_seed(5)
+    module = nn.Sequential(Packed(PACKED[name]), nn.Flatten(1, 2))
+    _ten_steps(module, torch.randn(ROWS, TIME, SIZE), torch.randint(0, 3 * TIME, (ROWS,)))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("number", [float("-inf"), -1e9])
+@pytest.mark.parametrize("heads", [0, HEADS])
+def test_keys_of_padding_are_not_seen(heads: int, number: float, is_causal: bool) -> None:
+    """A row that is nothing but padding sees all keys alike in PyTorch, unless its scores are minus infinity."""
+    torch.manual_seed(6)
+    ids = torch.randint(1, 9, (ROWS, TIME))
+    ids[3:, 5:] = 0
+    if number > float("-inf"):
+        ids[7], ids[8, :3] = 0, 0
+    _ten_steps(nn.Sequential(Padded(heads, number, is_causal), nn.Flatten(1, 2)), ids, torch.randint(0, 3 * TIME, (ROWS,)))
 
 
 def test_dropped_probabilities_have_the_mean_of_all() -> None:
@@ -104,7 +172,13 @@ def test_dropped_probabilities_have_the_mean_of_all() -> None:
         ),
         (
             lambda: Written(lambda m, q, k, v: (q @ k.transpose(-1, -2)).masked_fill(q[:, :, :, :1] > 0, 0.0).softmax(-1) @ v),
-            "is not supported|needs a mask that is the same for all rows",
+            "is not supported|needs a mask that is true or false",
+        ),
+        (
+            lambda: Written(
+                lambda m, q, k, v: (q @ k.mT).masked_fill(~m.seen, -1e10).masked_fill((v == 0)[:, :1, :1], -1e9).softmax(-1) @ v
+            ),
+            "needs one",
         ),
         (lambda: Written(_twice), "multiplies what dropout has left a second time, after `matmul_1`"),
         (lambda: nn.Sequential(nn.Linear(SIZE, TIME), Matrix()), "forward: needs to return one tensor"),

@@ -14,7 +14,7 @@ from .activations import identity
 from .arithmetic import OF_TWO, concatenated, divided, equal_to, function_of, inverted_truth, mean_over, of_two, power, square, unequal_to
 from .call import Call, Handler, Refused, argument, made
 from .recurrent import Sequences, States, Steps
-from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, transpose_axes
+from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, taken, transpose_axes, turned, unbound
 
 
 def _max_pool_module(kind: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,6 +106,8 @@ def _getitem(call: Call) -> Any:
         if source[index] is None:
             raise Refused("reads weights of attention, which the engine does not give: leave them out by `need_weights=False`")
         return source[index]
+    if isinstance(source, Tensor) and source.batch:
+        return taken(call, source, 0, index)
     if isinstance(source, Tensor):
         return sliced(call, source, index)
     if isinstance(source, Sequences):
@@ -142,10 +144,12 @@ FUNCTIONS: dict[str, Handler] = {
     "eq": equal_to,
     "exp": function_of("exponential", is_positive=True),
     "flatten": _flatten_function,
+    "float": _converted,
     "getitem": _getitem,
     "invert": inverted_truth,
     "log": function_of("log"),
     "logical_not": inverted_truth,
+    "mT": turned,
     "mean": mean_over,
     "ne": unequal_to,
     "permute": permute,
@@ -164,7 +168,9 @@ FUNCTIONS: dict[str, Handler] = {
     "to": _converted,
     "transpose": transpose_axes,
     "truediv": divided,
+    "type_as": _converted,
     "div": divided,
+    "unbind": unbound,
     "unflatten": reshaped,
     "unsqueeze": reshaped,
     "view": reshaped,
@@ -184,10 +190,12 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "eq": (),
     "exp": (),
     "flatten": ("start_dim", "end_dim"),
+    "float": (),
     "getitem": (),
     "invert": (),
     "log": (),
     "logical_not": (),
+    "mT": (),
     "mean": ("dim", "keepdim"),
     "ne": (),
     "permute": ("dims",),
@@ -206,7 +214,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "to": ("dtype", "copy"),
     "transpose": ("dim0", "dim1"),
     "truediv": (),
+    "type_as": (),
     "div": (),
+    "unbind": ("dim",),
     "unflatten": ("dim", "sizes"),
     "unsqueeze": ("dim",),
     "view": ("size",),

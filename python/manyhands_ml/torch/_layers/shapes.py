@@ -66,6 +66,11 @@ def transpose_axes(call: Call) -> Tensor:
     return _permuted(call, dims)
 
 
+def turned(call: Call) -> Tensor:
+    """The last two axes in each other's place."""
+    return transpose_axes(replace(call, args=(call.x, -2, -1)))
+
+
 def _permuted(call: Call, dims: list[int]) -> Tensor:
     """The axes in another order. The numbers stay where they are: what reads them says where it wants them."""
     rank = len(call.x.shape) + 1
@@ -125,11 +130,31 @@ def sliced(call: Call, x: Tensor, index: Any) -> Tensor:
     return reshaped(replace(call, args=(x,)))
 
 
+def taken(call: Call, x: Tensor, dim: int, place: int) -> Tensor:
+    """The place of an axis, which may stand before that of the batch."""
+    x = call.graph.plain(x) if x.flat is not None else x
+    dim %= len(x.shape) + 1
+    if dim == x.batch:
+        raise Refused("`dim` needs to be another than that of the batch, along which rows are split")
+    axis, here = dim - (dim > x.batch), tuple(x.shape[axis] for axis in x.order)
+    at, place = x.order.index(axis), place % x.shape[axis]
+    part = cropped(call, Tensor(x.name, here, tuple(range(len(here)))), at, place, place + 1)
+    rest = [size for idx, size in enumerate(here) if idx != at]
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": rest or [1]}, [part])
+    order = tuple(other - (other > axis) for other in x.order if other != axis)
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    return Tensor(name, shape, order, is_positive=x.is_positive, batch=x.batch - (dim < x.batch))
+
+
+def unbound(call: Call) -> list[Tensor]:
+    """The places of an axis, one after the other."""
+    dim = int(argument(call, 1, "dim", 0))
+    return [taken(call, call.x, dim, place) for place in range(len(call.value))]
+
+
 def selected(call: Call) -> Tensor:
     """The place `index` of an axis."""
-    axis, place = _row_axis(call, int(argument(call, 1, "dim", 0))), int(argument(call, 2, "index", 0))
-    place %= call.x.shape[axis]
-    return reshaped(replace(call, args=(cropped(call, call.x, axis, place, place + 1),)))
+    return taken(call, call.x, int(argument(call, 1, "dim", 0)), int(argument(call, 2, "index", 0)))
 
 
 def slice_axis(call: Call) -> Tensor:
