@@ -98,10 +98,10 @@ pub struct FinetuneArgs {
     /// Learning rate after the warm-up, from which it falls to 0 by a cosine [default: 2e-4; of a table, 2e-3].
     #[arg(long)]
     learning_rate: Option<f32>,
-    /// Part of the rows that is held out, to choose the best adapter by.
+    /// Part of the texts that is held out, to choose the best adapter by.
     #[arg(long, default_value_t = 0.1)]
     validation: f64,
-    /// Seed of the factors, of the rows that are held out, and of the order of the rows.
+    /// Seed of the factors, of the texts that are held out, and of the order of the rows.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
@@ -118,7 +118,7 @@ pub fn run(args: &FinetuneArgs, arguments: &[String], terminal: &Terminal, group
     group.refuse("`finetune`", "start one process")?;
     if !(0.0..1.0).contains(&args.validation) {
         let problem = format!("needs a part from 0 to below 1, but is {}", args.validation);
-        return Err(Error::setting("`--validation`", problem, "0.1 holds out a tenth of the rows"));
+        return Err(Error::setting("`--validation`", problem, "0.1 holds out a tenth of the texts"));
     }
     match (&args.model, &args.texts) {
         (Some(model), Some(texts)) => begin(args, (model, texts), arguments, terminal, group),
@@ -255,22 +255,32 @@ impl FinetuneArgs {
 
 /// Says what is trained on.
 fn tell(examples: &Examples, tokenizer: &Tokenizer, terminal: &Terminal) -> Result<()> {
-    let Examples { length, train, held_out, documents, .. } = examples;
+    let Examples { length, train, held_out, texts, divided, .. } = examples;
     let rows = |rows: &Rows| thousands(rows.ids.len() / length);
     terminal.line(format_args!(
         "texts: {} in all; {} rows of {length} tokens to train on, {} tokens to learn; {} rows held out",
-        thousands(*documents),
+        thousands(*texts),
         rows(train),
         thousands(train.learned),
         rows(held_out)
     ));
+    if *divided > 0 {
+        terminal.line(format_args!(
+            "{} conversations have a row for each answer: once messages follow, the chat template renders answers otherwise, as without their \
+             thoughts",
+            thousands(*divided)
+        ));
+    }
     terminal.line(format_args!("the first row, what is learned between « and »:\n{}", first_row(examples, tokenizer)?));
     Ok(())
 }
 
-/// Warns of texts that no row has. The model reads rows of `reads` tokens at most.
+/// Warns of texts, and of answers with a row of their own, that no row has. The model reads rows of `reads` tokens at most.
 fn tell_left_out(examples: &Examples, reads: usize, terminal: &Terminal) {
-    let Examples { most, left_out: LeftOut { count, first_line, longest, unlearned, first_unlearned }, .. } = *examples;
+    let Examples {
+        most, left_out: LeftOut { count, first_line, longest, unlearned, first_unlearned }, divided, ..
+    } = *examples;
+    let texts = if divided > 0 { "texts and answers" } else { "texts" };
     if count > 0 {
         let help = match longest {
             _ if most >= reads => format!("the model reads at most {reads} tokens: divide the texts"),
@@ -280,7 +290,7 @@ fn tell_left_out(examples: &Examples, reads: usize, terminal: &Terminal) {
             _ => format!("`--length {longest}` takes them all"),
         };
         terminal.note(format_args!(
-            "warning: {} texts are left out, since they are longer than {most} tokens: the first is line {first_line}, the longest has {}\n  \
+            "warning: {} {texts} are left out, since they are longer than {most} tokens: the first is line {first_line}, the longest has {}\n  \
              help: {help}",
             thousands(count),
             thousands(longest),
@@ -349,7 +359,7 @@ mod tests {
         for rows in [1, 11, 400] {
             let train = Rows { ids: vec![0.0; 4 * rows], ..Rows::default() };
             let (held_out, left_out) = (train.clone(), LeftOut::default());
-            let examples = Examples { length: 4, most: 4, train, held_out, left_out, documents: 2 * rows };
+            let examples = Examples { length: 4, most: 4, train, held_out, left_out, texts: 2 * rows, divided: 0 };
             let settings = settings::of_texts(&args, Path::new("m"), Path::new("t"), &examples)?;
             let written = SettingsFile::parse(&settings, "the settings")?.compile(&model, args.seed)?;
             let needed = compile(3e-4, Steps::of(rows, 8, 3), args.seed);

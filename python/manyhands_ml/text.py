@@ -59,6 +59,9 @@ class LanguageModel:
     | `messages`: a list of `{"role": …, "content": …}` | the answers of the role `assistant`, in the model's chat template |
     | `prompt`, `completion` | the completion |
     | `text` | all of it |
+
+    Where the template renders answers otherwise once messages follow, as that of Qwen 3, which leaves out their thoughts, a conversation
+    becomes a row for each of its answers, as the model sees it when it gives this answer. They are held out together.
     """
 
     def __init__(self, native: _native.LanguageModel) -> None:
@@ -123,7 +126,7 @@ class LanguageModel:
             learning_rate: The rate after the warm-up.
             length: Most tokens of a row, as far as the model reads them. Default: 512, or as many as it reads. Longer texts are left out,
                 with a warning of the logger `manyhands`.
-            validation: Part of the rows that is held out, in [0, 1). Their numbers have the prefix `val_`, and the adapter is that of the
+            validation: Part of the texts that is held out, in [0, 1). Their numbers have the prefix `val_`, and the adapter is that of the
                 epoch with the least `val_loss`.
             seed: Seed of the factors, of their dropout, of the order of the rows, and of those that are held out.
             split: See `make_parallel`.

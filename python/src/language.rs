@@ -240,8 +240,9 @@ impl LanguageModel {
         };
         let LeftOut { count, longest, unlearned, .. } = examples.left_out;
         if count > 0 {
+            let texts = if examples.divided > 0 { "texts and answers" } else { "texts" };
             ::log::warn!(target: "manyhands",
-                "{count} texts are left out, since they are longer than {} tokens: the longest has {longest}", rules.most
+                "{count} {texts} are left out, since they are longer than {} tokens: the longest has {longest}", rules.most
             );
         }
         if unlearned > 0 {

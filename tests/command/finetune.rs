@@ -137,7 +137,7 @@ fn texts_share_rows_if_that_is_asked_for() {
     fs::write(folder.path().join("short.jsonl"), lines.join("\n")).unwrap();
     let texts = "short.jsonl --batch-size 2 --learning-rate 0.01 --length 64 --join-texts";
     let shown = succeed(&folder, &format!("finetune {} {texts} --run run --epochs 2", model("smollm")));
-    assert!(shown.contains("texts: 24 in all; 8 rows of 64 tokens to train on, "), "{shown}");
+    assert!(shown.contains("texts: 24 in all; 9 rows of 64 tokens to train on, "), "{shown}");
     let page = succeed(&folder, "finetune --resume --run run --epochs 3");
     assert!(page.contains("adapter in `run/adapter`"), "{page}");
     let losses = losses(&folder.path().join("run"), "loss");
@@ -145,6 +145,34 @@ fn texts_share_rows_if_that_is_asked_for() {
     let refusal = refused(&folder, &format!("finetune {} {texts} --run other", model("gpt2")));
     assert!(refusal.contains("can't tell several texts of a row apart"), "{refusal}");
     assert!(!folder.path().join("other").exists());
+}
+
+/// The template leaves out thoughts of earlier answers, as that of Qwen 3.
+#[test]
+fn each_answer_has_a_row_where_the_template_rewrites_earlier_ones() {
+    let folder = folder();
+    let (from, to) = (PathBuf::from(model("smollm")), folder.path().join("thinking"));
+    fs::create_dir(&to).unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(from.join(file), to.join(file)).unwrap();
+    }
+    let golden: Value = serde_json::from_slice(&fs::read(from.with_file_name("chats.json")).unwrap()).unwrap();
+    fs::write(to.join("chat_template.jinja"), golden["answers"][0]["template"].as_str().unwrap()).unwrap();
+    let said = |role: &str, content: &str| json!({"role": role, "content": content});
+    let turns = |turns: &[&str]| -> Vec<Value> {
+        turns.iter().flat_map(|word| [said("user", word), said("assistant", word)]).collect()
+    };
+    let lines: Vec<String> = [&["red", "green", "blue"][..], &["white", "red"], &["green"], &["blue"]]
+        .map(|words| json!({"messages": turns(words)}).to_string())
+        .to_vec();
+    fs::write(folder.path().join("turns.jsonl"), lines.join("\n")).unwrap();
+    let line = "finetune thinking turns.jsonl --run run --validation 0 --batch-size 2 --epochs 1";
+    let shown = succeed(&folder, line);
+    assert!(shown.contains("texts: 4 in all; 7 rows of ") && shown.contains("; 0 rows held out"), "{shown}");
+    assert!(shown.contains("\n2 conversations have a row for each answer: "), "{shown}");
+    assert!(shown.contains("assistant⏎«<think>⏎⏎</think>⏎⏎red<|im_end|>»"), "{shown}");
+    let resumed = succeed(&folder, "finetune --resume --run run --epochs 2");
+    assert!(resumed.contains("adapter in `run/adapter`") && losses(&folder.path().join("run"), "loss").len() == 2);
 }
 
 #[test]
@@ -374,7 +402,7 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     let said = refused_with(&long, "--length 32");
     assert!(said.contains("needs a text of at most 32 tokens, but all have more, the longest "), "{said}");
     let said = refused_with("{\"text\": \"red red\"}", "");
-    assert!(said.contains("needs two rows, one to train on and one to hold out, but has 1\n"), "{said}");
+    assert!(said.contains("needs two texts, one to train on and one to hold out, but has 1\n"), "{said}");
     assert!(said.contains("`--validation 0`"), "{said}");
     let said = refused_with("{\"text\": \"\"}\n{\"text\": \"\"}", "");
     assert!(said.contains("needs a token to learn, but its texts have none"), "{said}");

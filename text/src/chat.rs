@@ -90,12 +90,12 @@ impl ChatTemplate {
 
     /// The text of a conversation: a list of messages, and the tools that they may call, or none.
     ///
-    /// Keys of a message whose value is null are left out, as transformers leaves them out.
+    /// Keys of a message whose value is null are left out, as transformers leaves them out, and thoughts have all its names for them.
     ///
     /// # Errors
     /// If the template refuses the messages, or takes too many steps.
     pub fn render(&self, messages: &[Value], tools: Option<&Value>, ending: Ending) -> Result<String> {
-        let messages: Value = messages.iter().map(without_nulls).collect();
+        let messages: Value = messages.iter().map(given).collect();
         let own = [
             ("messages".to_owned(), messages),
             ("tools".to_owned(), tools.cloned().unwrap_or(Value::from(()))),
@@ -173,13 +173,21 @@ fn without_generation(source: &str) -> String {
     text
 }
 
-fn without_nulls(message: &Value) -> Value {
+/// Keys of a message that hold thoughts. Templates read the first, those of gpt-oss the second.
+const THOUGHTS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// A message as transformers gives it to templates.
+fn given(message: &Value) -> Value {
+    if message.kind() != ValueKind::Map {
+        return message.clone();
+    }
     let keys = message.try_iter().into_iter().flatten();
     let pairs = keys.filter_map(|key| message.get_item(&key).ok().map(|value| (key, value)));
-    match message.kind() {
-        ValueKind::Map => Value::from_pairs(pairs.filter(|(_, value)| !value.is_none())),
-        _ => message.clone(),
-    }
+    let pairs: Vec<(Value, Value)> = pairs.filter(|(_, value)| !value.is_none()).collect();
+    let find = |name: &str| pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value.clone());
+    let Some(thought) = THOUGHTS.into_iter().find_map(find) else { return Value::from_pairs(pairs) };
+    let [first, second, _] = THOUGHTS.map(Value::from);
+    Value::from_pairs([(second, thought.clone())].into_iter().chain(pairs).chain([(first, thought)]))
 }
 
 /// `is iterable` of Jinja, for which `none` is not, as where there are no tools.

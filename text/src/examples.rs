@@ -46,7 +46,7 @@ pub struct RowRules {
     pub most: usize,
     /// Whether several short texts share a row: those of JSON lines, for [`Output::LogitsByDocument`](crate::network::Output).
     pub are_joined: bool,
-    /// Part of the rows that is held out, below 1.
+    /// Part of the texts that is held out, below 1. All answers of a conversation are held out, or none.
     pub held_out: f64,
     /// Seed by which these are drawn.
     pub seed: u64,
@@ -65,14 +65,17 @@ pub struct Examples {
     pub held_out: Rows,
     /// Documents that are longer than that, or have nothing to learn.
     pub left_out: LeftOut,
-    /// Documents in all.
-    pub documents: usize,
+    /// Texts in all: lines, or pieces of a plain text.
+    pub texts: usize,
+    /// Conversations of which each answer is a document of its own.
+    pub divided: usize,
 }
 
 impl Examples {
     /// Reads a file of JSON lines ([`Reader::read`]), or plain text: a `.txt` file, or a folder of them.
     ///
     /// Each document of JSON lines is a row, unless they are joined; longer ones and those without a token to learn are left out and counted.
+    /// Answers of one conversation are held out together.
     /// Plain text is cut into rows; its lines end with `\n`, whichever end the file has. Rows are shorter than asked for if no document is as
     /// long, or all have room in one.
     ///
@@ -90,18 +93,29 @@ impl Examples {
     /// If nothing is left to train on.
     pub fn of(who: &str, tokenizer: &Tokenizer, documents: &[Document], rules: &RowRules) -> Result<Self> {
         let RowRules { most, are_joined, held_out, seed } = *rules;
-        let learned = documents.iter().filter(|document| document.is_learned());
-        let lengths = learned.map(|document| document.ids.len()).filter(|len| *len <= most);
-        let needed: usize = if are_joined { lengths.sum() } else { lengths.max().unwrap_or(0) };
-        let length = needed.next_multiple_of(STEP).min(most).max(1);
-        let packed = if are_joined { Packed::new(documents, length) } else { Packed::one_a_row(documents, length) };
-        let (train, drawn) = drawn(packed.rows(), held_out, seed);
+        let by_line = || documents.chunk_by(|one, other| one.line == other.line);
+        let taught: Vec<&[Document]> =
+            by_line().filter(|text| text.iter().any(|document| document.fits(most))).collect();
+        let (texts, divided) = (by_line().count(), by_line().filter(|text| text.len() > 1).count());
+        let left_out = LeftOut::of(documents, most);
+        let (train, drawn) = drawn(taught.len(), held_out, seed);
         if train.is_empty() {
-            return Err(no_row(who, packed.rows(), packed.left_out, most));
+            return Err(no_row(who, taught.len(), left_out, most));
         }
-        let rows = |chosen: &[usize]| Rows::of(&packed, chosen, are_joined, tokenizer);
-        let (train, held_out) = (rows(&train)?, rows(&drawn)?);
-        Ok(Self { length, most, train, held_out, left_out: packed.left_out, documents: documents.len() })
+        let parts = [train, drawn].map(|chosen| {
+            let texts = chosen.into_iter().flat_map(|text| taught[text]);
+            texts.filter(|document| document.fits(most)).collect::<Vec<&Document>>()
+        });
+        let needed = parts.iter().map(|part| {
+            let lengths = part.iter().map(|document| document.ids.len());
+            if are_joined { lengths.sum() } else { lengths.max().unwrap_or(0) }
+        });
+        let length = needed.max().unwrap_or(0).next_multiple_of(STEP).min(most).max(1);
+        let [train, held_out] = parts.map(|part| {
+            let packed = if are_joined { Packed::new(part, length) } else { Packed::one_a_row(part, length) };
+            Rows::of(&packed, are_joined, tokenizer)
+        });
+        Ok(Self { length, most, train: train?, held_out: held_out?, left_out, texts, divided })
     }
 
     /// Writes the rows as `x_train`, `y_train`, and `x_test`, `y_test` where rows are held out; numbers of texts as `x_train_2` and
@@ -127,9 +141,9 @@ impl Examples {
 
 impl Rows {
     #[allow(clippy::cast_precision_loss, reason = "vocabularies are below 2^24")]
-    fn of(packed: &Packed, chosen: &[usize], are_joined: bool, tokenizer: &Tokenizer) -> Result<Self> {
+    fn of(packed: &Packed, are_joined: bool, tokenizer: &Tokenizer) -> Result<Self> {
         let mut rows = Self::default();
-        for row in chosen {
+        for row in 0..packed.rows() {
             let begin = row * packed.length;
             let places = begin..begin + packed.length;
             rows.ids.extend(packed.ids[places.clone()].iter().map(|id| *id as f32));
@@ -172,11 +186,11 @@ impl Rows {
 }
 
 /// The error of texts that leave no row to train on.
-fn no_row(who: &str, rows: usize, left_out: LeftOut, most: usize) -> Error {
+fn no_row(who: &str, texts: usize, left_out: LeftOut, most: usize) -> Error {
     let LeftOut { count, longest, unlearned, .. } = left_out;
     let beside = if count > 0 { format!(", beside {count} of more than {most} tokens") } else { String::new() };
     let hold_less = "give more, or hold none out: `--validation 0`, in Python `validation=0`";
-    let (problem, help) = match (rows, count, unlearned) {
+    let (problem, help) = match (texts, count, unlearned) {
         (0, 0, 0) => ("needs text of two tokens or more, but has none".into(), "check that it is the right file"),
         (0, 0, _) => (
             "needs a token to learn, but its texts have none".into(),
@@ -186,25 +200,25 @@ fn no_row(who: &str, rows: usize, left_out: LeftOut, most: usize) -> Error {
             format!("needs a text of at most {most} tokens, but all have more, the longest {longest}"),
             "set a greater length, as far as the model reads, or divide the texts",
         ),
-        (1, ..) => (format!("needs two rows, one to train on and one to hold out, but has 1{beside}"), hold_less),
-        _ => (format!("needs a row to train on, but all {rows} are held out{beside}"), hold_less),
+        (1, ..) => (format!("needs two texts, one to train on and one to hold out, but has 1{beside}"), hold_less),
+        _ => (format!("needs a text to train on, but all {texts} are held out{beside}"), hold_less),
     };
     Error::data(who, problem, help)
 }
 
-/// Numbers of the rows to train on and of those that are held out, each in the order of the file.
+/// Numbers of the texts to train on and of those that are held out, each in the order of the file.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a part of a count"
 )]
-fn drawn(rows: usize, part: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
-    let count = (rows as f64 * part).round() as usize;
+fn drawn(texts: usize, part: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
+    let count = (texts as f64 * part).round() as usize;
     let count = if part > 0.0 { count.max(1) } else { 0 };
-    let mut order: Vec<usize> = (0..rows).collect();
+    let mut order: Vec<usize> = (0..texts).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-    let (held_out, train) = order.split_at_mut(count.min(rows));
+    let (held_out, train) = order.split_at_mut(count.min(texts));
     held_out.sort_unstable();
     train.sort_unstable();
     (train.to_vec(), held_out.to_vec())
@@ -221,10 +235,10 @@ fn plain(tokenizer: &Tokenizer, path: &Path, most: usize) -> Result<Vec<Document
         let tokens = tokenizer.encode(&text, Around::None)?;
         // A piece begins with the last token of the one before, so that each token but the first is learned once.
         let starts = (0..tokens.ids.len().saturating_sub(1)).step_by(most.saturating_sub(1).max(1));
-        documents.extend(starts.map(|start| {
+        for start in starts {
             let ids = tokens.ids[start..tokens.ids.len().min(start + most)].to_vec();
-            Document { line: 1, learned: vec![1; ids.len()], ids }
-        }));
+            documents.push(Document { line: documents.len() + 1, learned: vec![1; ids.len()], ids });
+        }
     }
     Ok(documents)
 }

@@ -18,8 +18,6 @@ pub struct Packed {
     pub documents: Vec<u32>,
     /// Position of the token within its document, from 0, `[rows, length]`.
     pub positions: Vec<u32>,
-    /// Documents that were left out.
-    pub left_out: LeftOut,
 }
 
 /// Documents that were left out: those that are too long, and those without a token to learn.
@@ -37,6 +35,23 @@ pub struct LeftOut {
     pub first_unlearned: usize,
 }
 
+impl LeftOut {
+    /// Counts the documents that rows of a length leave out.
+    pub fn of(documents: &[Document], length: usize) -> Self {
+        let (learned, unlearned): (Vec<&Document>, Vec<&Document>) =
+            documents.iter().partition(|document| document.is_learned());
+        let long: Vec<&Document> = learned.into_iter().filter(|document| document.ids.len() > length).collect();
+        let first = |documents: &[&Document]| documents.first().map_or(0, |document| document.line);
+        Self {
+            count: long.len(),
+            first_line: first(&long),
+            longest: long.iter().map(|document| document.ids.len()).max().unwrap_or(0),
+            unlearned: unlearned.len(),
+            first_unlearned: first(&unlearned),
+        }
+    }
+}
+
 impl Packed {
     /// Number of rows.
     pub fn rows(&self) -> usize {
@@ -46,21 +61,10 @@ impl Packed {
     /// Packs documents into rows of a length. The longest come first, each into the fullest row that has room for it, so that few
     /// tokens are wasted ("best fit decreasing"). Equal documents give equal rows.
     ///
-    /// Documents that are too long, or teach nothing, are counted and left out, never cut.
-    pub fn new(documents: &[Document], length: usize) -> Self {
+    /// Documents that are too long, or teach nothing, are left out, never cut.
+    pub fn new<'a>(documents: impl IntoIterator<Item = &'a Document>, length: usize) -> Self {
         let mut packed = Self { length, ..Self::default() };
-        let (mut order, unlearned): (Vec<&Document>, Vec<&Document>) =
-            documents.iter().partition(|document| document.is_learned());
-        let long: Vec<&Document> = order.iter().copied().filter(|document| document.ids.len() > length).collect();
-        let first = |documents: &[&Document]| documents.first().map_or(0, |document| document.line);
-        packed.left_out = LeftOut {
-            count: long.len(),
-            first_line: first(&long),
-            longest: long.iter().map(|document| document.ids.len()).max().unwrap_or(0),
-            unlearned: unlearned.len(),
-            first_unlearned: first(&unlearned),
-        };
-        order.retain(|document| document.ids.len() <= length);
+        let mut order: Vec<&Document> = documents.into_iter().filter(|document| document.fits(length)).collect();
         order.sort_by_key(|document| std::cmp::Reverse(document.ids.len()));
         for row in rows(&order, length) {
             packed.push(&row);
@@ -68,12 +72,10 @@ impl Packed {
         packed
     }
 
-    /// One document a row, in the order of the documents.
-    pub fn one_a_row(documents: &[Document], length: usize) -> Self {
-        let mut packed = Self::new(&[], length);
-        packed.left_out = Self::new(documents, length).left_out;
-        let fits = |document: &&Document| document.is_learned() && document.ids.len() <= length;
-        for document in documents.iter().filter(fits) {
+    /// One document a row, in the order of the documents, but for those that [`new`](Self::new) leaves out.
+    pub fn one_a_row<'a>(documents: impl IntoIterator<Item = &'a Document>, length: usize) -> Self {
+        let mut packed = Self { length, ..Self::default() };
+        for document in documents.into_iter().filter(|document| document.fits(length)) {
             packed.push(&[document]);
         }
         packed

@@ -1,5 +1,6 @@
 //! Texts to train on: a JSONL file of conversations, prompts with completions, or plain texts, as tokens with a mask of answers.
 
+use std::ops::Range;
 use std::path::Path;
 
 use manyhands_engine::{files, shown};
@@ -15,7 +16,7 @@ const MOST_BYTES: u64 = 4 << 30;
 /// Tokens of one text, and the tokens of it that are learned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// Number of the line, from 1.
+    /// Number of the line, from 1, or of the piece of a plain text. Documents of one line are the answers of one conversation.
     pub line: usize,
     /// Numbers of the tokens.
     pub ids: Vec<u32>,
@@ -27,6 +28,11 @@ impl Document {
     /// Whether there is a token to learn behind the first, before which nothing is.
     pub fn is_learned(&self) -> bool {
         self.learned.iter().skip(1).any(|learned| *learned == 1)
+    }
+
+    /// Whether a row of a length can teach it.
+    pub(crate) fn fits(&self, length: usize) -> bool {
+        self.is_learned() && self.ids.len() <= length
     }
 }
 
@@ -57,7 +63,7 @@ impl Reader<'_> {
             if text.bytes().all(|byte| byte.is_ascii_whitespace()) {
                 continue;
             }
-            documents.push(self.row(text, line, &Place::Line(path, line))?);
+            documents.extend(self.row(text, line, &Place::Line(path, line))?);
         }
         if documents.is_empty() {
             return Err(none(&format!("`{}`", shown(path))));
@@ -73,14 +79,17 @@ impl Reader<'_> {
         if rows.is_empty() {
             return Err(none("`rows`"));
         }
-        let numbered = rows.iter().enumerate();
-        numbered.map(|(at, text)| self.row(text, at + 1, &Place::Row(at))).collect()
+        let mut documents = Vec::new();
+        for (at, text) in rows.iter().enumerate() {
+            documents.extend(self.row(text, at + 1, &Place::Row(at))?);
+        }
+        Ok(documents)
     }
 
-    fn row(&self, text: &str, line: usize, place: &Place<'_>) -> Result<Document> {
+    fn row(&self, text: &str, line: usize, place: &Place<'_>) -> Result<Vec<Document>> {
         let row: Value = serde_json::from_str(text).map_err(|error| place.not_json(&error))?;
-        let document = self.document(&row).map_err(|problem| place.refuse(&problem))?;
-        Ok(Document { line, ..document })
+        let documents = self.documents(&row).map_err(|problem| place.refuse(&problem))?;
+        Ok(documents.into_iter().map(|document| Document { line, ..document }).collect())
     }
 
     /// Tokens of a prompt: of a message of a user with the head of the answer, if there is a template, else of a text.
@@ -110,8 +119,8 @@ impl Reader<'_> {
         Ok(self.tokenizer.encode(&text, Around::None)?.ids)
     }
 
-    /// The tokens of a row.
-    fn document(&self, row: &Value) -> Result<Document, Refused> {
+    /// The tokens of a row: one document, unless it is a conversation that has one for each answer.
+    fn documents(&self, row: &Value) -> Result<Vec<Document>, Refused> {
         let field = |name: &str| row.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
         if row.kind() != ValueKind::Map {
             return Err(no_object(row.kind()));
@@ -122,9 +131,9 @@ impl Reader<'_> {
         match (messages, prompt, completion, text) {
             (Some(messages), None, None, None) => self.conversation(&messages, tools(field("tools"))?.as_ref()),
             (None, Some(prompt), Some(completion), None) => {
-                self.prompted(&as_text("prompt", &prompt)?, &as_text("completion", &completion)?)
+                Ok(vec![self.prompted(&as_text("prompt", &prompt)?, &as_text("completion", &completion)?)?])
             }
-            (None, None, None, Some(text)) => self.plain(&as_text("text", &text)?),
+            (None, None, None, Some(text)) => Ok(vec![self.plain(&as_text("text", &text)?)?]),
             _ => {
                 let keys = row.try_iter().into_iter().flatten().filter_map(|key| {
                     let value = row.get_item(&key).ok()?;
@@ -187,37 +196,52 @@ impl Reader<'_> {
     }
 
     /// A conversation, whose answers are learned, but for those that say otherwise.
-    fn conversation(&self, messages: &Value, tools: Option<&Value>) -> Result<Document, Refused> {
+    ///
+    /// Where the template renders an answer otherwise once messages follow, as that of Qwen 3, each answer is a document of its own: the
+    /// conversation up to its end, as the model sees it when it gives this answer.
+    fn conversation(&self, messages: &Value, tools: Option<&Value>) -> Result<Vec<Document>, Refused> {
         let template =
             self.template.ok_or_else(|| without_template("has `messages`, but the model has no chat template"))?;
         let messages = checked(messages)?;
         let text = template.render(&messages, tools, Ending::Closed)?;
-        let tokens = self.tokenizer.encode(&text, Around::None)?;
-        let mut learned = vec![0; tokens.ids.len()];
+        let mut answers = Vec::new();
         for (number, message) in messages.iter().enumerate() {
             if !is_learned(message, number)? {
                 continue;
             }
             let begin = template.render(&messages[..number], tools, Ending::Answer)?;
             let end = template.render(&messages[..=number], tools, Ending::Closed)?;
-            let is_asked_for = end.starts_with(&begin);
-            if !is_asked_for || !text.starts_with(&end) {
-                return Err(rendered_otherwise(number + 1, is_asked_for));
+            if !end.starts_with(&begin) {
+                return Err(rendered_otherwise(number + 1));
             }
             if begin.len() == end.len() {
                 let problem = format!("has an answer, message {}, that the chat template leaves out", number + 1);
                 return Err(Refused { problem, help: "give answers with the fields that the model knows".into() });
             }
-            self.learn((&text, &tokens), begin.len()..end.len(), &mut learned);
+            answers.push((begin.len()..end.len(), end));
         }
         if !messages.iter().any(|message| role(message) == "assistant") {
             return Err(Refused::because("needs a message with the role `assistant`, but has none"));
+        }
+        if answers.iter().all(|(_, end)| text.starts_with(end)) {
+            let places: Vec<_> = answers.into_iter().map(|(place, _)| place).collect();
+            return Ok(vec![self.with_answers(&text, &places)?]);
+        }
+        answers.into_iter().map(|(place, end)| self.with_answers(&end, &[place])).collect()
+    }
+
+    /// A rendered conversation, of which the answers at some places are learned.
+    fn with_answers(&self, text: &str, answers: &[Range<usize>]) -> Result<Document, Refused> {
+        let tokens = self.tokenizer.encode(text, Around::None)?;
+        let mut learned = vec![0; tokens.ids.len()];
+        for answer in answers {
+            self.learn((text, &tokens), answer.clone(), &mut learned);
         }
         Ok(Document { line: 0, ids: tokens.ids, learned })
     }
 
     /// Marks the tokens of an answer, up to the token that ends it: line breaks behind it are the template's.
-    fn learn(&self, (text, tokens): (&str, &Tokens), answer: std::ops::Range<usize>, learned: &mut [u8]) {
+    fn learn(&self, (text, tokens): (&str, &Tokens), answer: Range<usize>, learned: &mut [u8]) {
         // A token that holds the end of the prompt and the begin of the answer is the answer's.
         let first = tokens.spans.partition_point(|(_, end)| *end <= answer.start);
         let behind = tokens.spans.partition_point(|(begin, _)| *begin < answer.end);
@@ -289,16 +313,12 @@ fn refuse_unread(field: &dyn Fn(&str) -> Option<Value>) -> Result<(), Refused> {
     }
 }
 
-/// The problem of an answer that does not stand in the text of its conversation as the model is asked for it.
-fn rendered_otherwise(number: usize, is_asked_for: bool) -> Refused {
-    let (when, help) = match is_asked_for {
-        true => ("once messages follow", "give each answer a row of its own, with the messages before it"),
-        false => (
-            "than where it asks the model for it",
-            "write it as `prompt` and `completion`, in the form that the model has for thoughts and answers",
-        ),
-    };
-    let problem = format!("has an answer, message {number}, that the chat template renders otherwise {when}");
+/// The problem of an answer that does not begin as the model is asked for it.
+fn rendered_otherwise(number: usize) -> Refused {
+    let problem = format!(
+        "has an answer, message {number}, that the chat template renders otherwise than where it asks the model for it"
+    );
+    let help = "write it as `prompt` and `completion`, in the form that the model has for thoughts and answers";
     Refused { problem, help: help.into() }
 }
 

@@ -1,9 +1,10 @@
 //! Texts become rows whose targets are the next tokens.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use manyhands_text::examples::{Examples, NOT_LEARNED, RowRules};
-use manyhands_text::rows::Reader;
+use manyhands_text::examples::{Examples, NOT_LEARNED, RowRules, Rows};
+use manyhands_text::rows::{Document, Reader};
 use manyhands_text::{ModelFiles, Tokenizer};
 
 use super::golden;
@@ -106,7 +107,7 @@ fn what_leaves_nothing_to_train_on_is_named() {
     let one = refused("a.jsonl", &(line("red") + &long), 16, 0.1);
     assert!(one.contains("but has 1, beside 1 of more than 16 tokens\n") && one.contains("`--validation 0`"), "{one}");
     let all = refused("a.jsonl", &line("red").repeat(4), 16, 0.9);
-    assert!(all.contains("needs a row to train on, but all 4 are held out\n"), "{all}");
+    assert!(all.contains("needs a text to train on, but all 4 are held out\n"), "{all}");
     // An empty text among others is told, and makes no row.
     let Examples { train, length, left_out, .. } =
         read(&[("a.jsonl", &(line("red") + &line("")))], "a.jsonl", 16, 0.0).unwrap();
@@ -139,6 +140,38 @@ fn short_texts_share_rows() {
     assert_eq!(train.targets[..most], [next(&long), next(&short)].concat());
     let learned: usize = [1, 4, 2, 3].map(|words| ids(words).len() - 1).iter().sum();
     assert_eq!(train.learned, learned);
+}
+
+/// Conversations of one to four answers, of which each has a row: whole conversations are held out.
+#[test]
+fn answers_of_a_conversation_are_held_out_together() {
+    let document = |line: usize, answer: usize| Document {
+        line,
+        ids: vec![u32::try_from(line).unwrap(), u32::try_from(answer).unwrap(), 7],
+        learned: vec![0, 1, 1],
+    };
+    let documents: Vec<Document> =
+        (1..=40).flat_map(|line| (0..line % 4 + 1).map(move |answer| document(line, answer))).collect();
+    for are_joined in [false, true] {
+        let rules = RowRules { most: 16, are_joined, held_out: 0.25, seed: 3 };
+        let Examples { train, held_out, texts, divided, length, .. } =
+            Examples::of("x", &tokenizer(), &documents, &rules).unwrap();
+        // Places of first tokens: rows are filled by zeros, and texts have three tokens.
+        let lines = |rows: &Rows| -> BTreeSet<u32> {
+            let firsts = rows.ids.chunks(length).flat_map(|row| row.chunks_exact(3).map(|text| text[0]));
+            firsts.filter(|id| *id > 0.0).map(f32::to_bits).collect()
+        };
+        assert_eq!((texts, divided), (40, 30));
+        assert_eq!((lines(&train).len(), lines(&held_out).len()), (30, 10));
+        assert!(lines(&train).is_disjoint(&lines(&held_out)));
+        assert_eq!(train.learned + held_out.learned, 2 * documents.len());
+        if !are_joined {
+            assert_eq!((train.ids.len() + held_out.ids.len()) / length, documents.len());
+        }
+    }
+    let one =
+        Examples::of("x", &tokenizer(), &documents[2..5], &RowRules { most: 16, held_out: 0.1, ..RowRules::default() });
+    assert!(one.unwrap_err().to_string().contains("needs two texts, one to train on and one to hold out, but has 1\n"));
 }
 
 #[test]

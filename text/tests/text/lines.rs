@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use manyhands_text::packing::Packed;
+use manyhands_text::packing::{LeftOut, Packed};
 use manyhands_text::rows::{Document, Reader};
 use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
 
@@ -290,28 +290,60 @@ fn keys_that_would_change_what_is_learned_are_refused() {
     assert!(error.contains("but has `conversations`, `system`"), "{error}");
 }
 
-/// A template that shows earlier answers without their thoughts, as that of Qwen 3.
+/// Templates may render earlier answers otherwise, as that of Qwen 3, which leaves out their thoughts. Each row is what the model sees when
+/// it gives the answer.
 #[test]
-fn rewritten_answers_are_refused() {
+fn an_answer_is_a_row_of_its_own_where_it_is_rendered_otherwise_later() {
     let mut fixture = Fixture::of("smollm");
-    let source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think></think>{% endif %}\
-                  {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let golden: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(golden::path("chats.json")).unwrap()).unwrap();
+    let mut divided = 0;
+    for case in golden["answers"].as_array().unwrap() {
+        fixture.template = ChatTemplate::new(case["template"].as_str().unwrap(), &fixture.tokenizer).unwrap();
+        let row = serde_json::json!({"messages": case["messages"]}).to_string();
+        let documents = fixture.read(&row);
+        let found: Vec<_> = documents
+            .iter()
+            .map(|document| serde_json::json!({"ids": document.ids, "learned": document.learned}))
+            .collect();
+        assert_eq!(serde_json::json!(found), case["rows"], "{row}");
+        assert!(documents.iter().all(|document| document.line == 1));
+        divided += usize::from(documents.len() > 1);
+    }
+    assert!(divided >= 4, "{divided}");
+}
+
+#[test]
+fn answers_of_weight_0_have_no_row_of_their_own() {
+    let mut fixture = Fixture::of("smollm");
+    let source = "{% for m in messages %}{{ m.role }}{% if loop.last and m.role == 'assistant' %}!{% endif %}: {{ m.content }}<|im_end|>{% endfor %}\
+                  {% if add_generation_prompt %}assistant{% endif %}";
     fixture.template = ChatTemplate::new(source, &fixture.tokenizer).unwrap();
-    let single = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
-    assert_eq!(fixture.learned(&fixture.read(single)[0]), "<think></think>b<|im_end|>");
-    let error = fixture.refused(
-        &single.replace("]}", r#", {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}"#),
-    );
-    assert!(
-        error.contains("has an answer, message 2, that the chat template renders otherwise once messages"),
-        "{error}"
-    );
-    // It asks for a thought, and shows answers without one, as those of DeepSeek R1.
+    let answer =
+        |content: &str, weight: u8| serde_json::json!({"role": "assistant", "content": content, "weight": weight});
+    let user = serde_json::json!({"role": "user", "content": "x"});
+    let learned = |weights: [u8; 3]| {
+        let [a, b, c] = weights;
+        let messages = [&user, &answer("a", a), &user, &answer("b", b), &user, &answer("c", c), &user];
+        let documents = fixture.read(&serde_json::json!({"messages": messages}).to_string());
+        documents.iter().map(|document| fixture.learned(document)).collect::<Vec<_>>()
+    };
+    assert_eq!(learned([1, 1, 1]), ["!: a<|im_end|>", "!: b<|im_end|>", "!: c<|im_end|>"]);
+    assert_eq!(learned([1, 0, 1]), ["!: a<|im_end|>", "!: c<|im_end|>"]);
+    assert_eq!(learned([0, 0, 0]), [""]);
+}
+
+/// Templates such as that of `DeepSeek` R1 ask for a thought, and show answers without one.
+#[test]
+fn answers_that_begin_otherwise_than_asked_for_are_refused() {
+    let mut fixture = Fixture::of("smollm");
     let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant: <think>{% endif %}";
     fixture.template = ChatTemplate::new(source, &fixture.tokenizer).unwrap();
-    let error = fixture.refused(single);
+    let error =
+        fixture.refused(r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#);
     assert!(
-        error.contains("renders otherwise than where it asks the model for it\n  help: write it as `prompt`"),
+        error.contains("has an answer, message 2, that the chat template renders otherwise than where it asks")
+            && error.contains("\n  help: write it as `prompt`"),
         "{error}"
     );
 }
@@ -325,10 +357,8 @@ fn document(line: usize, len: u32) -> Document {
 fn short_documents_share_a_row() {
     let documents = [document(1, 3), document(2, 9), document(3, 5), document(4, 2), document(5, 11), document(6, 8)];
     let packed = Packed::new(&documents, 8);
-    assert_eq!(
-        (packed.rows(), packed.left_out.count, packed.left_out.first_line, packed.left_out.longest),
-        (3, 2, 2, 11)
-    );
+    let LeftOut { count, first_line, longest, .. } = LeftOut::of(&documents, 8);
+    assert_eq!((packed.rows(), count, first_line, longest), (3, 2, 2, 11));
     assert_eq!(packed.ids[..8], [600, 601, 602, 603, 604, 605, 606, 607]);
     assert_eq!(packed.ids[8..16], [300, 301, 302, 303, 304, 100, 101, 102]);
     assert_eq!(packed.ids[16..], [400, 401, 0, 0, 0, 0, 0, 0]);
@@ -336,7 +366,7 @@ fn short_documents_share_a_row() {
     assert_eq!(packed.positions[8..], [0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(packed.learned[8..], [0, 1, 1, 1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
     let single = Packed::one_a_row(&documents, 8);
-    assert_eq!((single.rows(), single.left_out), (4, packed.left_out));
+    assert_eq!(single.rows(), 4);
     assert_eq!(single.ids[..4], [100, 101, 102, 0]);
     assert_eq!(Packed::new(&[], 8).rows(), 0);
 }
