@@ -40,6 +40,18 @@ PLAIN = """{% for m in messages %}<|im_start|>{{ m.role }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 
+#: Templates with marks around what is learned: all of an answer, parts of it, the last alone, with the line break behind, by variables of the
+#: loop, where earlier answers are rendered otherwise, in a macro that is called where it writes.
+MARKED = [
+    PLAIN.replace("{{ m.content }}<|im_end|>", "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}"),
+    PLAIN.replace("{{ m.content }}<|im_end|>\n", "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|im_end|>\n{% endif %}"),
+    PLAIN.replace("{{ m.content }}", "{% if m.role == 'assistant' %}{%- generation -%} {{ m.content[:1] }} {%- endgeneration -%}{{ m.content[1:-1] }}{%- generation -%}{{ m.content[-1:] }}{%- endgeneration -%}{% else %}{{ m.content }}{% endif %}"),
+    PLAIN.replace("{{ m.content }}<|im_end|>", "{% if loop.last %}{%generation%}{{ m.content }}<|im_end|>{%endgeneration%}{% else %}{{ m.content }}<|im_end|>{% endif %}"),
+    PLAIN.replace("{{ m.content }}", "{% set text = m.content | trim %}{% generation %}{% set text = text + '!' %}{{ loop.index }}{{ text }}{% if not loop.last %}…{% endif %}{% endgeneration %}{{ text }}"),
+    THINKING.replace("""    {{- content + '<|im_end|>\\n' }}""", """    {%- if m.role == 'assistant' %}{% generation %}{{- content + '<|im_end|>' }}{% endgeneration %}{{- '\\n' }}{% else %}{{- content + '<|im_end|>\\n' }}{% endif %}"""),
+    "{% macro answer(m) %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% endmacro %}" + PLAIN.replace("{{ m.content }}<|im_end|>", "{{ answer(m) }}"),
+]  # fmt: skip
+
 
 def said(*messages: str, **last) -> list[dict]:
     """Messages, each as a letter for its role and its content; fields of the last."""
@@ -92,6 +104,27 @@ def row(tokenizer, text: str, answers: list[tuple[str, str]]) -> dict:
     return {"ids": encoded.input_ids, "learned": learned}
 
 
+def masked(tokenizer, template: str, messages: list[dict]) -> dict:
+    """The mask of transformers."""
+    encoded = tokenizer.apply_chat_template(messages, chat_template=template, return_dict=True, return_assistant_tokens_mask=True)
+    return {"template": template, "messages": messages, "ids": encoded["input_ids"], "learned": encoded["assistant_masks"]}
+
+
+def unlearned(tokenizer) -> list[dict]:
+    """Answers of weight 0, by a template that does not mark them; the golden template does."""
+    messages = CONVERSATIONS[2]
+    cases = []
+    for weights in [(0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 0)]:
+        weighed, left = [dict(message) for message in messages], list(weights)
+        for message in weighed:
+            if message["role"] == "assistant":
+                message["weight"] = left.pop(0)
+        template = MARKED[0].replace("m.role == 'assistant'", "m.role == 'assistant' and m.weight == 1")
+        assert template != MARKED[0]
+        cases.append({**masked(tokenizer, template, weighed), "template": MARKED[0]})
+    return cases
+
+
 def main() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(GOLDEN / "smollm")
     answers = [
@@ -99,7 +132,9 @@ def main() -> None:
         for template in (THINKING, PLAIN)
         for messages in CONVERSATIONS
     ]
-    (GOLDEN / "chats.json").write_text(json.dumps({"answers": answers}, ensure_ascii=False) + "\n")
+    assert all("generation %}" in template or "generation%}" in template or "generation -%}" in template for template in MARKED)
+    marked = [masked(tokenizer, template, messages) for template in MARKED for messages in CONVERSATIONS[:5]]
+    (GOLDEN / "chats.json").write_text(json.dumps({"answers": answers, "marked": marked + unlearned(tokenizer)}, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

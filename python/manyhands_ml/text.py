@@ -61,7 +61,8 @@ class LanguageModel:
     | `text` | all of it |
 
     Where the template renders answers otherwise once messages follow, as that of Qwen 3, which leaves out their thoughts, a conversation
-    becomes a row for each of its answers, as the model sees it when it gives this answer. They are held out together.
+    becomes a row for each of its answers, as the model sees it when it gives this answer. They are held out together. Of a template
+    with `{% generation %}`, what lies within is learned, as by `assistant_only_loss` of TRL.
     """
 
     def __init__(self, native: _native.LanguageModel) -> None:

@@ -1,12 +1,16 @@
 //! Chat templates: messages to the text that a model was trained on, as transformers renders them.
 
+use std::io;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Zoned;
 use jiff::fmt::strtime;
 use manyhands_engine::{files, shown};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::value::{Kwargs, Object, Value, ValueKind};
 use minijinja::{Environment, ErrorKind, State};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
@@ -18,6 +22,9 @@ use crate::{Error, Result};
 /// Steps of a template: a conversation of a thousand messages takes some ten thousand.
 const MOST_STEPS: u64 = 10_000_000;
 const NAME: &str = "chat template";
+/// Filter that notes a text as an answer, and the variable with what it has noted.
+const MARK: &str = "__mark_answer";
+const MARKS: &str = "__marks";
 
 /// The end of a rendered conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +38,21 @@ pub enum Ending {
 /// A chat template.
 ///
 /// It is the Jinja that transformers gives to templates: `raise_exception`, `strftime_now`, `tojson` without HTML, loop controls,
-/// methods of Python's strings and dicts, no whitespace after blocks. `{% generation %}` is taken for a block without effect.
+/// methods of Python's strings and dicts, no whitespace after blocks, `{% generation %}` around what is an answer.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
     named: Vec<(String, Value)>,
+    marks_answers: bool,
+}
+
+/// A rendered conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// The text.
+    pub text: String,
+    /// Places in the text that the template marks as answers by `{% generation %}`, in order.
+    pub answers: Vec<Range<usize>>,
 }
 
 impl ChatTemplate {
@@ -74,6 +91,7 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_formatter(|out, state, value| minijinja::escape_formatter(out, state, &as_in_python(value)));
         environment.add_filter("tojson", to_json);
+        environment.add_filter(MARK, mark_answer);
         environment.add_test("iterable", is_iterable);
         environment.add_test("sequence", is_sequence);
         environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
@@ -83,9 +101,15 @@ impl ChatTemplate {
             strtime::format(format, &Zoned::now())
                 .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, error.to_string()))
         });
-        environment.add_template_owned(NAME, without_generation(source)).map_err(refuse)?;
+        let (source, marks_answers) = with_filters(source);
+        environment.add_template_owned(NAME, source).map_err(refuse)?;
         let named = tokenizer.named().iter().map(|(name, token)| (name.clone(), token.into())).collect();
-        Ok(Self { environment, named })
+        Ok(Self { environment, named, marks_answers })
+    }
+
+    /// Whether the template has `{% generation %}`, which marks what is learned.
+    pub fn marks_answers(&self) -> bool {
+        self.marks_answers
     }
 
     /// The text of a conversation: a list of messages, and the tools that they may call, or none.
@@ -95,27 +119,29 @@ impl ChatTemplate {
     /// # Errors
     /// If the template refuses the messages, or takes too many steps.
     pub fn render(&self, messages: &[Value], tools: Option<&Value>, ending: Ending) -> Result<String> {
-        let messages: Value = messages.iter().map(given).collect();
-        let own = [
-            ("messages".to_owned(), messages),
-            ("tools".to_owned(), tools.cloned().unwrap_or(Value::from(()))),
-            ("documents".to_owned(), Value::from(())),
-            ("add_generation_prompt".to_owned(), Value::from(ending == Ending::Answer)),
-        ];
-        let context = Value::from_pairs(self.named.iter().cloned().chain(own));
-        let rendered = self.environment.get_template(NAME).and_then(|template| template.render(context));
-        rendered.map_err(|error| {
-            let problem = format!("can't render the messages: {}", told(&error));
-            Error::data(
-                "the chat template",
-                problem,
-                "give messages in the order and with the fields that the model knows",
-            )
-        })
+        Ok(self.written(messages, tools, ending)?.0)
     }
-}
 
-impl ChatTemplate {
+    /// A conversation with the places that the template marks, for `return_assistant_tokens_mask` of transformers.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render), and if marked text does not stand where transformers looks for it: behind what was written before.
+    pub fn marked(&self, messages: &[Value], tools: Option<&Value>) -> Result<Rendered> {
+        let (text, marks) = self.written(messages, tools, Ending::Closed)?;
+        let mut answers: Vec<Range<usize>> = Vec::new();
+        for (begin, answer) in marks {
+            let is_behind = answers.last().is_none_or(|last| last.end <= begin);
+            if !is_behind || !text.get(begin..).is_some_and(|rest| rest.starts_with(&answer)) {
+                let problem = "needs `{% generation %}` where its text is written at once, but has it in a macro, a `{% set %}` or another \
+                               `{% generation %}`";
+                let help = "move it to where the text is written: transformers would mark other tokens, too";
+                return Err(Error::checkpoint("the chat template", problem, help));
+            }
+            answers.push(begin..begin + answer.len());
+        }
+        Ok(Rendered { text, answers })
+    }
+
     /// The text of one message of a user, with the head of the answer.
     ///
     /// # Errors
@@ -123,6 +149,75 @@ impl ChatTemplate {
     pub fn question(&self, content: &str) -> Result<String> {
         let message = Value::from_pairs([("role", "user"), ("content", content)]);
         self.render(&[message], None, Ending::Answer)
+    }
+
+    /// A text, and what it marks, each behind so many bytes of it.
+    fn written(
+        &self,
+        messages: &[Value],
+        tools: Option<&Value>,
+        ending: Ending,
+    ) -> Result<(String, Vec<(usize, String)>)> {
+        let messages: Value = messages.iter().map(given).collect();
+        let marks = Arc::new(Marks::default());
+        let own = [
+            ("messages".to_owned(), messages),
+            ("tools".to_owned(), tools.cloned().unwrap_or(Value::from(()))),
+            ("documents".to_owned(), Value::from(())),
+            ("add_generation_prompt".to_owned(), Value::from(ending == Ending::Answer)),
+            (MARKS.to_owned(), Value::from_dyn_object(Arc::clone(&marks))),
+        ];
+        let context = Value::from_pairs(self.named.iter().cloned().chain(own));
+        let mut written = Written { bytes: Vec::new(), marks: Arc::clone(&marks) };
+        let template = self.environment.get_template(NAME);
+        let rendered = template.and_then(|template| template.render_captured_to(context, &mut written).map(drop));
+        rendered.map_err(|error| {
+            let problem = format!("can't render the messages: {}", told(&error));
+            Error::data(
+                "the chat template",
+                problem,
+                "give messages in the order and with the fields that the model knows",
+            )
+        })?;
+        let found = std::mem::take(&mut *marks.found.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok((String::from_utf8_lossy(&written.bytes).into_owned(), found))
+    }
+}
+
+/// Answers that a template marks while it is rendered.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Bytes written so far. Text of macros is written when it is whole.
+    written: AtomicUsize,
+    found: Mutex<Vec<(usize, String)>>,
+}
+
+impl Object for Marks {}
+
+/// The filter that stands around the text of `{% generation %}`.
+fn mark_answer(answer: String, marks: &Value) -> Result<String, minijinja::Error> {
+    let lost = || minijinja::Error::new(ErrorKind::InvalidOperation, "`{% generation %}` is out of place");
+    let marks = marks.downcast_object_ref::<Marks>().ok_or_else(lost)?;
+    let begin = marks.written.load(Ordering::Relaxed);
+    marks.found.lock().unwrap_or_else(PoisonError::into_inner).push((begin, answer.clone()));
+    Ok(answer)
+}
+
+/// The text of a template, which counts its bytes.
+struct Written {
+    bytes: Vec<u8>,
+    marks: Arc<Marks>,
+}
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        self.marks.written.store(self.bytes.len(), Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -152,15 +247,22 @@ fn told(error: &minijinja::Error) -> String {
     }
 }
 
-/// `{% generation %}`, which marks answers for transformers, as a condition that is always met.
-fn without_generation(source: &str) -> String {
+/// A template with a filter in place of `{% generation %}`, and whether it has one.
+///
+/// No call with the block as its `caller`, as in transformers: minijinja 3.1 does not find a variable in such a block that the block itself
+/// sets, as in `{% set text = text | trim %}`. Variables that the block sets end with it.
+fn with_filters(source: &str) -> (String, bool) {
     let mut parts = source.split("{%");
     let mut text = parts.next().unwrap_or_default().to_owned();
+    let mut is_found = false;
     for part in parts {
         let (tag, rest) = part.split_once("%}").unwrap_or((part, ""));
-        let new = match tag.trim_matches(['-', '+', ' ', '\n']) {
-            "generation" => tag.replace("generation", "if true"),
-            "endgeneration" => tag.replace("endgeneration", "endif"),
+        let new = match tag.trim_matches(['-', '+']).trim() {
+            "generation" => {
+                is_found = true;
+                tag.replace("generation", &format!("with __own = {MARKS} %}}{{% filter {MARK}(__own)"))
+            }
+            "endgeneration" => tag.replace("endgeneration", "endfilter %}{% endwith"),
             _ => tag.to_owned(),
         };
         text.push_str("{%");
@@ -170,7 +272,7 @@ fn without_generation(source: &str) -> String {
             text.push_str(rest);
         }
     }
-    text
+    (text, is_found)
 }
 
 /// Keys of a message that hold thoughts. Templates read the first, those of gpt-oss the second.

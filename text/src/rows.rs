@@ -6,7 +6,7 @@ use std::path::Path;
 use manyhands_engine::{files, shown};
 use minijinja::value::{Value, ValueKind};
 
-use crate::chat::{ChatTemplate, Ending};
+use crate::chat::{ChatTemplate, Ending, Rendered};
 use crate::tokenizer::{Around, Tokenizer, Tokens};
 use crate::{Error, Result};
 
@@ -203,6 +203,12 @@ impl Reader<'_> {
         let template =
             self.template.ok_or_else(|| without_template("has `messages`, but the model has no chat template"))?;
         let messages = checked(messages)?;
+        if !messages.iter().any(|message| role(message) == "assistant") {
+            return Err(Refused::because("needs a message with the role `assistant`, but has none"));
+        }
+        if template.marks_answers() {
+            return Ok(vec![self.marked(template, &messages, tools)?]);
+        }
         let text = template.render(&messages, tools, Ending::Closed)?;
         let mut answers = Vec::new();
         for (number, message) in messages.iter().enumerate() {
@@ -220,14 +226,47 @@ impl Reader<'_> {
             }
             answers.push((begin.len()..end.len(), end));
         }
-        if !messages.iter().any(|message| role(message) == "assistant") {
-            return Err(Refused::because("needs a message with the role `assistant`, but has none"));
-        }
         if answers.iter().all(|(_, end)| text.starts_with(end)) {
             let places: Vec<_> = answers.into_iter().map(|(place, _)| place).collect();
             return Ok(vec![self.with_answers(&text, &places)?]);
         }
         answers.into_iter().map(|(place, end)| self.with_answers(&end, &[place])).collect()
+    }
+
+    /// A conversation of which is learned what the template marks by `{% generation %}`, but for messages that say otherwise.
+    ///
+    /// Each token of which a part is marked is learned, as transformers gives it by `return_assistant_tokens_mask`.
+    fn marked(&self, template: &ChatTemplate, messages: &[Value], tools: Option<&Value>) -> Result<Document, Refused> {
+        let whole = template.marked(messages, tools)?;
+        let mut is_learned_at = vec![true; whole.answers.len()];
+        for (number, message) in messages.iter().enumerate() {
+            if is_learned(message, number)? || role(message) != "assistant" {
+                continue;
+            }
+            // Marks of the messages before, and with it.
+            let mut counts = [0, 0];
+            for (count, end) in counts.iter_mut().zip([number, number + 1]).filter(|(_, end)| *end > 0) {
+                let part = template.marked(&messages[..end], tools)?;
+                let texts = |rendered: &Rendered| -> Vec<String> {
+                    rendered.answers.iter().map(|place| rendered.text[place.clone()].to_owned()).collect()
+                };
+                if !texts(&whole).starts_with(&texts(&part)) {
+                    return Err(marked_otherwise(number + 1));
+                }
+                *count = part.answers.len();
+            }
+            is_learned_at[counts[0].min(counts[1])..counts[1]].fill(false);
+        }
+        let tokens = self.tokenizer.encode(&whole.text, Around::None)?;
+        let mut learned = vec![0; tokens.ids.len()];
+        for place in
+            whole.answers.iter().zip(is_learned_at).filter(|(_, is_learned)| *is_learned).map(|(place, _)| place)
+        {
+            let first = tokens.spans.partition_point(|(_, end)| *end <= place.start);
+            let behind = tokens.spans.partition_point(|(begin, _)| *begin < place.end);
+            learned[first.min(behind)..behind].fill(1);
+        }
+        Ok(Document { line: 0, ids: tokens.ids, learned })
     }
 
     /// A rendered conversation, of which the answers at some places are learned.
@@ -319,6 +358,16 @@ fn rendered_otherwise(number: usize) -> Refused {
         "has an answer, message {number}, that the chat template renders otherwise than where it asks the model for it"
     );
     let help = "write it as `prompt` and `completion`, in the form that the model has for thoughts and answers";
+    Refused { problem, help: help.into() }
+}
+
+/// The problem of an answer that is not to be learned, and whose marks are not told from those of others.
+fn marked_otherwise(number: usize) -> Refused {
+    let problem = format!(
+        "has an answer that is not to be learned, message {number}, whose `{{% generation %}}` in the chat template changes once messages follow"
+    );
+    let help =
+        "leave out `weight` and `train`, or `{% generation %}` of the template: answers are learned without it, too";
     Refused { problem, help: help.into() }
 }
 

@@ -313,6 +313,49 @@ fn an_answer_is_a_row_of_its_own_where_it_is_rendered_otherwise_later() {
     assert!(divided >= 4, "{divided}");
 }
 
+/// Of a template with `{% generation %}`, what lies within is learned, as TRL does it by `assistant_only_loss`.
+#[test]
+fn what_a_template_marks_is_learned() {
+    let mut fixture = Fixture::of("smollm");
+    let golden: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(golden::path("chats.json")).unwrap()).unwrap();
+    let cases = golden["marked"].as_array().unwrap();
+    for case in cases {
+        fixture.template = ChatTemplate::new(case["template"].as_str().unwrap(), &fixture.tokenizer).unwrap();
+        let row = serde_json::json!({"messages": case["messages"]}).to_string();
+        let documents = fixture.read(&row);
+        assert_eq!(documents.len(), 1);
+        assert_eq!(serde_json::json!(documents[0].ids), case["ids"], "{} {row}", case["template"]);
+        assert_eq!(serde_json::json!(documents[0].learned), case["learned"], "{} {row}", case["template"]);
+    }
+    assert!(cases.len() > 30, "{}", cases.len());
+}
+
+/// Marks are refused where transformers itself would mark other tokens, or nothing says which are those of a message.
+#[test]
+fn marks_that_mislead_are_refused() {
+    let mut fixture = Fixture::of("smollm");
+    let row = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c"}]}"#;
+    for (source, message) in [
+        (
+            "{% set all %}{% generation %}{{ messages[1].content }}{% endgeneration %}{% endset %}x{{ all }}",
+            "line 1 of `",
+        ),
+        (
+            "{% set all %}{% generation %}{{ messages[1].content }}{% endgeneration %}{% endset %}x{{ all }}",
+            "needs `{% generation %}` where its text is written at once",
+        ),
+        (
+            "{% for m in messages %}{{ m.role }}{% generation %}{{ loop.length }}{{ m.content }}{% endgeneration %}{% endfor %}",
+            "has an answer that is not to be learned, message 2, whose `{% generation %}`",
+        ),
+    ] {
+        fixture.template = ChatTemplate::new(source, &fixture.tokenizer).unwrap();
+        let error = fixture.refused(row);
+        assert!(error.contains(message) && error.contains("help: "), "{error}");
+    }
+}
+
 #[test]
 fn answers_of_weight_0_have_no_row_of_their_own() {
     let mut fixture = Fixture::of("smollm");
