@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use manyhands_engine::shown;
 use serde_json::{Value as Json, json};
 
+use super::pieces::Manner;
 use crate::gguf::{Gguf, Value};
 use crate::{Error, Result};
 
@@ -24,23 +25,36 @@ const SPLITS: [&str; 4] = ["gpt-2", "llama-bpe", "qwen2", "smollm"];
 const WORDS: [&str; 2] =
     [r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|", r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"];
 
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const MERGES: &str = "tokenizer.ggml.merges";
+
 /// Kinds of tokens in `tokenizer.ggml.token_type`.
 pub(crate) const CONTROL: i64 = 3;
 pub(crate) const USER_DEFINED: i64 = 4;
 
+/// Parts of a tokenizer that each kind of vocabulary has of its own.
+struct Parts {
+    /// Model, normalizer, splits and decoder of a `tokenizer.json`.
+    json: Json,
+    tokens: Vec<String>,
+    /// Tokens that are special whatever their kind.
+    special: &'static [&'static str],
+    /// Whether a text begins with a token where the file says nothing.
+    begins: bool,
+}
+
 pub(super) fn read(file: &Gguf) -> Result<Vocabulary> {
-    let model = file.text("tokenizer.ggml.model")?.unwrap_or("none");
-    if model != "gpt2" {
-        return Err(unsupported(file, "tokenizer.ggml.model", model, "`gpt2`, a byte-level BPE"));
-    }
-    let split = file.text("tokenizer.ggml.pre")?.unwrap_or("none");
-    if !SPLITS.contains(&split) {
-        return Err(unsupported(file, "tokenizer.ggml.pre", split, &SPLITS.join(", ")));
-    }
-    let tokens = texts(file, "tokenizer.ggml.tokens")?;
+    let parts = match file.text("tokenizer.ggml.model")?.unwrap_or("none") {
+        "gpt2" => bytes(file)?,
+        "llama" => sentence_pieces(file)?,
+        other => {
+            let needed = "`gpt2`, a byte-level BPE, or `llama`, SentencePiece,";
+            return Err(unsupported(file, "tokenizer.ggml.model", other, needed));
+        }
+    };
     let id = |key: &str| -> Result<Option<(u32, &str)>> {
         let Some(id) = file.size(&format!("tokenizer.ggml.{key}"))? else { return Ok(None) };
-        let token = tokens.get(id).and_then(|token| Some((u32::try_from(id).ok()?, *token)));
+        let token = parts.tokens.get(id).and_then(|token| Some((u32::try_from(id).ok()?, token.as_str())));
         token
             .map(Some)
             .ok_or_else(|| file.refuse(format!("needs a token of its vocabulary under `{key}`, but has {id}")))
@@ -58,26 +72,49 @@ pub(super) fn read(file: &Gguf) -> Result<Vocabulary> {
     for key in ["eos_token_id", "eot_token_id"] {
         ends.extend(id(key)?.map(|(end, _)| end));
     }
-    // llama.cpp adds it for the words of Llama 3 where nothing is said.
-    let begin = file.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(split == "llama-bpe");
+    let begin = file.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(parts.begins);
     let end = file.flag("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
     let begin = if begin { id("bos_token_id")? } else { None };
     let end = if end { id("eos_token_id")? } else { None };
+    let post_processor = post_processor(begin, end);
+    let added = added(file, &parts.tokens, parts.special)?;
+    let mut json = parts.json;
+    json["version"] = "1.0".into();
+    json["added_tokens"] = added.into();
+    json["post_processor"] = post_processor;
+    Ok(Vocabulary { json, named, ends })
+}
+
+/// A byte-level BPE.
+fn bytes(file: &Gguf) -> Result<Parts> {
+    let split = file.text("tokenizer.ggml.pre")?.unwrap_or("none");
+    if !SPLITS.contains(&split) {
+        return Err(unsupported(file, "tokenizer.ggml.pre", split, &SPLITS.join(", ")));
+    }
+    let tokens: Vec<String> = texts(file, TOKENS)?.into_iter().map(ToOwned::to_owned).collect();
+    let vocabulary: serde_json::Map<_, _> =
+        tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
     let json = json!({
-        "version": "1.0",
-        "added_tokens": added(file, &tokens)?,
         "normalizer": if split == "qwen2" { json!({"type": "NFC"}) } else { Json::Null },
         "pre_tokenizer": pre_tokenizer(split),
-        "post_processor": post_processor(begin, end),
         "decoder": byte_level(Bytes::Alone),
-        "model": {
-            "type": "BPE",
-            "ignore_merges": split == "llama-bpe",
-            "vocab": tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), json!(id))).collect::<serde_json::Map<_, _>>(),
-            "merges": merges(file)?,
-        },
+        "model": {"type": "BPE", "ignore_merges": split == "llama-bpe", "vocab": vocabulary, "merges": merges(file)?},
     });
-    Ok(Vocabulary { json, named, ends })
+    // llama.cpp adds a begin for the words of Llama 3 where nothing is said.
+    Ok(Parts { json, tokens, special: &[], begins: split == "llama-bpe" })
+}
+
+/// A BPE of SentencePiece, mostly without its merges.
+fn sentence_pieces(file: &Gguf) -> Result<Parts> {
+    let split = file.text("tokenizer.ggml.pre")?.unwrap_or("default");
+    if split != "default" {
+        return Err(unsupported(file, "tokenizer.ggml.pre", split, "`default` beside SentencePiece"));
+    }
+    let manner = Manner::of(file.text("general.architecture")?.unwrap_or_default());
+    let tokens: Vec<String> = texts(file, TOKENS)?.into_iter().map(|token| manner.spelled(token)).collect();
+    let merges = if file.array(MERGES)?.is_some() { Some(merges(file)?) } else { None };
+    let json = manner.json(file, &tokens, merges)?;
+    Ok(Parts { json, tokens, special: manner.special(), begins: true })
 }
 
 fn unsupported(file: &Gguf, key: &str, found: &str, needed: &str) -> Error {
@@ -100,19 +137,17 @@ fn texts<'a>(file: &'a Gguf, key: &str) -> Result<Vec<&'a str>> {
 
 /// Pairs of pieces that are joined, the first first.
 fn merges(file: &Gguf) -> Result<Vec<[&str; 2]>> {
-    let pairs = texts(file, "tokenizer.ggml.merges")?.into_iter();
+    let pairs = texts(file, MERGES)?.into_iter();
     pairs
         .map(|merge| {
             let pair = merge.split_once(' ').map(|(left, right)| [left, right]);
-            pair.ok_or_else(|| {
-                file.refuse(format!("needs pairs in `tokenizer.ggml.merges`, but has `{}`", shown(merge)))
-            })
+            pair.ok_or_else(|| file.refuse(format!("needs pairs in `{MERGES}`, but has `{}`", shown(merge))))
         })
         .collect()
 }
 
 /// Tokens that are cut out of a text before all else.
-fn added(file: &Gguf, tokens: &[&str]) -> Result<Vec<Json>> {
+fn added(file: &Gguf, tokens: &[String], special: &[&str]) -> Result<Vec<Json>> {
     let kinds = file.array("tokenizer.ggml.token_type")?.unwrap_or_default();
     if !kinds.is_empty() && kinds.len() != tokens.len() {
         let problem = format!("needs a kind for each of {} tokens, but has {}", tokens.len(), kinds.len());
@@ -123,15 +158,18 @@ fn added(file: &Gguf, tokens: &[&str]) -> Result<Vec<Json>> {
         Value::Unsigned(kind) => i64::try_from(*kind).ok(),
         _ => None,
     };
-    let kinds = kinds.iter().map(kind).zip(tokens).enumerate();
-    let added = kinds.filter(|(_, (kind, _))| matches!(kind, Some(CONTROL | USER_DEFINED)));
-    let token = |(id, (kind, token)): (usize, (Option<i64>, &&str))| {
-        json!({
-            "id": id, "content": token, "special": kind == Some(CONTROL),
-            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+    let kinds = kinds.iter().map(kind).chain(std::iter::repeat(None));
+    let tokens = tokens.iter().zip(kinds).enumerate();
+    let token = |(id, (token, kind)): (usize, (&String, Option<i64>))| {
+        let is_special = kind == Some(CONTROL) || special.contains(&token.as_str());
+        (is_special || kind == Some(USER_DEFINED)).then(|| {
+            json!({
+                "id": id, "content": token, "special": is_special,
+                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            })
         })
     };
-    Ok(added.map(token).collect())
+    Ok(tokens.filter_map(token).collect())
 }
 
 /// Whether bytes alone are turned into letters, or the text is split into the words of GPT-2 before.

@@ -1,8 +1,9 @@
 //! Tokenizers: texts to tokens and back, as transformers does.
 
-// Files: `from_gguf.rs`: the vocabulary of a GGUF file as a `tokenizer.json`.
+// Files: `from_gguf.rs`: the vocabulary of a GGUF file as a `tokenizer.json`; `pieces.rs`: one of SentencePiece.
 
 mod from_gguf;
+mod pieces;
 
 pub(crate) use from_gguf::{CONTROL, USER_DEFINED, split_of};
 
@@ -117,7 +118,7 @@ impl Tokenizer {
     /// Reads the vocabulary of a GGUF file.
     ///
     /// # Errors
-    /// If it lacks one, or has one that is no byte-level BPE, or whose `tokenizer.ggml.pre` is not known here.
+    /// If it lacks one, or has one that is neither a byte-level BPE nor of SentencePiece, or whose `tokenizer.ggml.pre` is not known here.
     pub fn from_gguf(file: &Gguf) -> Result<Self> {
         let vocabulary = from_gguf::read(file)?;
         Self::new(file.path(), vocabulary.json.to_string(), vocabulary.named, vocabulary.ends)

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use manyhands_text::gguf::Gguf;
 use manyhands_text::packing::Packed;
 use manyhands_text::rows::Reader;
 use manyhands_text::tokenizer::Around;
@@ -19,13 +20,17 @@ const TARGETS: &[Target] = &[
 ];
 
 fn gguf_files() -> Vec<Vec<u8>> {
-    golden::GGUF_FILES.map(|name| std::fs::read(golden::path(&format!("{name}.gguf"))).unwrap()).to_vec()
+    let names = golden::GGUF_FILES.into_iter().chain(["pieces/llama", "pieces/gemma"]);
+    names.map(|name| std::fs::read(golden::path(&format!("{name}.gguf"))).unwrap()).collect()
 }
 
 fn read_gguf(input: &[u8], folder: &Path) {
     let path = folder.join("a.gguf");
     write(&path, input);
     read_all(&path);
+    if let Ok(file) = Gguf::open(&path) {
+        drop(Tokenizer::from_gguf(&file));
+    }
 }
 
 /// `config.json`, a zero, and the weights.
@@ -72,7 +77,8 @@ fn read_tokenizer(input: &[u8], folder: &Path) {
 }
 
 fn templates() -> Vec<Vec<u8>> {
-    golden_files(&["llama", "smollm", "qwen2"], "chat_template.jinja")
+    let marked = "{% for m in messages %}{{ m.role }}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}";
+    [golden_files(&["llama", "smollm", "qwen2"], "chat_template.jinja"), vec![marked.as_bytes().to_vec()]].concat()
 }
 
 const ROWS: &str = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}

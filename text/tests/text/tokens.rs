@@ -1,5 +1,6 @@
 //! Texts are split into the tokens of transformers, by `tokenizer.json` and by the vocabulary of a GGUF file.
 
+use manyhands_text::gguf::Gguf;
 use manyhands_text::tokenizer::Around;
 use manyhands_text::{ModelFiles, Tokenizer};
 use serde_json::Value;
@@ -40,6 +41,20 @@ fn texts_have_the_tokens_of_transformers() {
             assert_eq!(tokenizer.named()["bos_token"], "<|endoftext|>", "{name}");
         }
     }
+}
+
+/// Vocabularies of Llama 2, Mistral and Gemma in GGUF files, with and without their flags, bytes and merges.
+#[test]
+fn sentence_pieces_are_those_of_transformers() {
+    let golden: Value = serde_json::from_slice(&std::fs::read(golden::path("pieces/tokens.json")).unwrap()).unwrap();
+    for (name, cases) in golden.as_object().unwrap() {
+        let file = Gguf::open(&golden::path(&format!("pieces/{name}.gguf"))).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&file).unwrap();
+        check(&tokenizer, cases, name);
+        assert_eq!(tokenizer.end(), Some(if name == "gemma" { 1 } else { 2 }), "{name}");
+        assert!(tokenizer.is_special(0) && !tokenizer.is_special(100), "{name}");
+    }
+    assert_eq!(golden.as_object().unwrap().len(), 6);
 }
 
 #[test]
