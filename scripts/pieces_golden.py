@@ -6,7 +6,7 @@
     target/text-venv/bin/python scripts/pieces_golden.py
 
 Writes `text/tests/golden/pieces/`: small GGUF files with a vocabulary and no tensor, and in `tokens.json` what transformers makes of texts
-with each.
+with each. `gemma3.gguf` has a network, too, and `gemma3.json` what transformers computes with it.
 """
 
 import functools
@@ -14,9 +14,11 @@ import json
 from pathlib import Path
 
 import gguf
+import numpy as np
+import torch
 import transformers
-from gguf import TokenType
-from text_golden import CORPUS, TRICKY
+from gguf import GGMLQuantizationType, TokenType
+from text_golden import CORPUS, GEMMA_TEMPLATE, LENGTH, TRICKY, gemma3_tensors, greedy, summary, summed
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 GOLDEN = Path(__file__).resolve().parent.parent / "text/tests/golden/pieces"
@@ -51,6 +53,11 @@ def write(name: str, architecture: str, tokens: list[tuple[str, float, TokenType
     writer.add_key_length(16)
     writer.add_rope_freq_base(10000.0)
     writer.add_name(name)
+    vocabulary(writer, tokens, ids, flags, merges)
+    finish(writer)
+
+
+def vocabulary(writer: gguf.GGUFWriter, tokens: list[tuple[str, float, TokenType]], ids: dict, flags: dict, merges: list[str] | None = None) -> None:
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list([token for token, _, _ in tokens])
@@ -62,6 +69,9 @@ def write(name: str, architecture: str, tokens: list[tuple[str, float, TokenType
         writer.add_uint32(f"tokenizer.ggml.{key}_token_id", value)
     for key, value in flags.items():
         writer.add_bool(f"tokenizer.ggml.{key}", value)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -102,8 +112,62 @@ FILES = {
 }  # fmt: skip
 
 
+def gemma3() -> None:
+    """Gemma 3 as the converter of llama.cpp writes it: scales of normalizations plus 1, windows in five of six blocks."""
+    torch.manual_seed(31)
+    tokens = gemma()
+    config = transformers.Gemma3TextConfig(
+        vocab_size=len(tokens), hidden_size=32, intermediate_size=32, num_hidden_layers=7, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+        query_pre_attn_scalar=32, sliding_window=6, max_position_embeddings=128, bos_token_id=2, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.Gemma3ForCausalLM(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_((torch.randn_like(parameter) * 0.3).half().float())
+    assert config.layer_types.count("full_attention") == 1
+    writer = gguf.GGUFWriter(GOLDEN / "gemma3.gguf", "gemma3")
+    writer.add_name("gemma3")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_freq_base(1_000_000.0)
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_chat_template(GEMMA_TEMPLATE)
+    vocabulary(writer, tokens, GEMMA | dict(eot=6), dict(add_bos_token=True, add_eos_token=False, add_space_prefix=False))
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GEMMA3, config.num_hidden_layers)
+    for key, tensor in model.state_dict().items():
+        if key == "lm_head.weight":
+            continue
+        values = tensor.float().numpy() + (1 if key.endswith("norm.weight") else 0)
+        kind = GGMLQuantizationType.F32 if values.ndim == 1 else GGMLQuantizationType.F16
+        new = names.get_name(key, try_suffixes=(".weight",))
+        assert new, key
+        writer.add_tensor(new, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    finish(writer)
+    # Files don't have it: transformers takes the 256 of the real models, llama.cpp the width of a head, which is as much in these.
+    options = dict(query_pre_attn_scalar=config.head_dim, dtype=torch.float64, attn_implementation="eager")
+    read = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN, gguf_file="gemma3.gguf", **options)
+    ids = np.random.default_rng(31).integers(0, config.vocab_size, (2, LENGTH))
+    with torch.no_grad():
+        by_file, logits = read(torch.tensor(ids)).logits, model.double()(torch.tensor(ids)).logits
+    # transformers multiplies by a file's weights in 32 bits.
+    assert (by_file - logits).abs().max() < 1e-5 * logits.abs().max(), (by_file - logits).abs().max()
+    golden = {
+        "tensors": {name: summed(tensor) for name, tensor in gemma3_tensors(model).items()}, "ids": ids.tolist(),
+        "logits": [summary(row) for row in logits], "greedy": greedy(model, ids[0, :6].tolist(), 10),
+    }  # fmt: skip
+    (GOLDEN / "gemma3.json").write_text(json.dumps(golden) + "\n")
+
+
 def main() -> None:
     GOLDEN.mkdir(exist_ok=True)
+    gemma3()
     golden = {}
     for name, parts in FILES.items():
         write(name, *parts)

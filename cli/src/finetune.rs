@@ -32,7 +32,7 @@ const SHOWN: usize = 600;
 
 #[derive(Args)]
 pub struct FinetuneArgs {
-    /// Language model: a Hugging Face folder or a GGUF file of Llama, SmolLM2, Mistral, Qwen 2 and 3, or GPT-2, or a folder of Gemma 3; or a
+    /// Language model: a Hugging Face folder or a GGUF file of Llama, SmolLM2, Mistral, Qwen 2 and 3, Gemma 3, or GPT-2; or a
     /// folder of BERT or MiniLM, which learns to tell the classes of texts.
     #[arg(required_unless_present = "resume")]
     model: Option<PathBuf>,

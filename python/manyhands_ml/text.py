@@ -10,7 +10,7 @@
     print(model.generate("What is 2 plus 4?"))
     model.save_adapter("adapter")             # PeftModel.from_pretrained(base, "adapter") loads it
 
-A model is a Hugging Face folder or a GGUF file of Llama 2 and 3, SmolLM2, Mistral, Qwen 2, Qwen 3 or GPT-2, or a folder of Gemma 3.
+A model is a Hugging Face folder or a GGUF file of Llama 2 and 3, SmolLM2, Mistral, Qwen 2, Qwen 3, Gemma 3 or GPT-2.
 Nothing is loaded from the internet. All its weights stay as they are: factors of low rank beside its products are trained (LoRA), on all
 adapters.
 """

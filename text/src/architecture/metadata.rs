@@ -6,7 +6,7 @@ use super::{
     Activation, Architecture, Biases, Family, FeedForward, MOST_BLOCKS, Norm, NormPlace, Positions, RotaryScaling,
 };
 use crate::encoding::Encoding;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, Value};
 use crate::{Error, Result};
 
 /// Factors of rotary frequencies, which the converter computes for Llama 3.1.
@@ -38,16 +38,16 @@ impl Architecture {
             "llama" => Family::Llama,
             "qwen2" => Family::Qwen2,
             "qwen3" => Family::Qwen3,
+            "gemma3" => Family::Gemma3,
             "gpt2" => Family::Gpt2,
             "bert" => Family::Bert,
             other => {
-                let problem =
-                    format!("needs the architecture llama, qwen2, qwen3, gpt2 or bert, but is `{}`", shown(other));
-                return Err(Error::checkpoint(
-                    format!("`{}`", shown(file.path())),
-                    problem,
-                    "take a model of one of these families; Gemma 3 as a Hugging Face folder",
-                ));
+                let problem = format!(
+                    "needs the architecture llama, qwen2, qwen3, gemma3, gpt2 or bert, but is `{}`",
+                    shown(other)
+                );
+                let help = "take a model of one of these families";
+                return Err(Error::checkpoint(format!("`{}`", shown(file.path())), problem, help));
             }
         };
         let keys = Keys { file, name, family };
@@ -111,16 +111,18 @@ impl Keys<'_> {
     fn read(&self) -> Result<Architecture> {
         let (width, heads, blocks) =
             (self.size("embedding_length")?, self.size("attention.head_count")?, self.size("block_count")?);
-        let head_width = self.optional_size("attention.key_length")?.unwrap_or(width / heads);
+        let is_gemma = self.family == Family::Gemma3;
+        let head_width = match self.optional_size("attention.key_length")? {
+            Some(head_width) => head_width,
+            // Which other program would take, nobody knows: heads of Gemma 3 are wider than their part.
+            None if is_gemma => return Err(self.file.refuse(format!("lacks `{}`", self.key("attention.key_length")))),
+            None => width / heads,
+        };
         let is_old = matches!(self.family, Family::Gpt2 | Family::Bert);
         let epsilon =
             self.key(if is_old { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" });
         // The first block tells of all.
         let has_bias = |tensor: &str| is_old || self.has(&format!("blk.0.{tensor}.bias"));
-        let window = self.optional_size("attention.sliding_window")?.filter(|window| *window > 0);
-        if window.is_some() && matches!(self.family, Family::Qwen2 | Family::Qwen3) {
-            return Err(self.file.refuse("sets a window without the blocks that have it"));
-        }
         Ok(Architecture {
             family: self.family,
             vocabulary: self.vocabulary()?,
@@ -132,15 +134,19 @@ impl Keys<'_> {
             head_width,
             inner: self.size("feed_forward_length")?,
             token_types: self.token_types(),
-            scaled_embedding: false,
+            scaled_embedding: is_gemma,
             position: if is_old { Positions::Learned } else { self.rotary(head_width)? },
-            window_base: None,
+            window_base: if is_gemma { Some(self.window_base()?) } else { None },
             norm: if is_old { Norm::Layer } else { Norm::Rms },
-            norm_place: if self.family == Family::Bert { NormPlace::After } else { NormPlace::Before },
+            norm_place: match self.family {
+                Family::Bert => NormPlace::After,
+                Family::Gemma3 => NormPlace::Around,
+                _ => NormPlace::Before,
+            },
             epsilon: self.file.float(&epsilon)?.ok_or_else(|| self.file.refuse(format!("lacks `{epsilon}`")))?,
-            query_key_norm: self.family == Family::Qwen3,
+            query_key_norm: matches!(self.family, Family::Qwen3 | Family::Gemma3),
             activation: match self.family {
-                Family::Gpt2 => Activation::GeluTanh,
+                Family::Gpt2 | Family::Gemma3 => Activation::GeluTanh,
                 Family::Bert => Activation::Gelu,
                 _ => Activation::Silu,
             },
@@ -152,8 +158,45 @@ impl Keys<'_> {
             },
             tied_output: !self.has("output.weight"),
             causal: self.family != Family::Bert,
-            windows: vec![window; blocks.min(MOST_BLOCKS)],
+            windows: self.windows(blocks.min(MOST_BLOCKS))?,
         })
+    }
+
+    /// Windows of the blocks: those of Gemma 3 in five of six, unless the file says in which.
+    fn windows(&self, blocks: usize) -> Result<Vec<Option<usize>>> {
+        let window = self.optional_size("attention.sliding_window")?.filter(|window| *window > 0);
+        match self.family {
+            Family::Gemma3 => {}
+            Family::Qwen2 | Family::Qwen3 if window.is_some() => {
+                return Err(self.file.refuse("sets a window without the blocks that have it"));
+            }
+            _ => return Ok(vec![window; blocks]),
+        }
+        let key = self.key("attention.sliding_window");
+        let window = window.ok_or_else(|| self.file.refuse(format!("needs a positive number under `{key}`")))?;
+        let pattern = self.key("attention.sliding_window_pattern");
+        let is_near: Vec<bool> = match self.file.metadata().get(&pattern) {
+            Some(Value::Array(list)) => {
+                list.iter().filter_map(|near| if let Value::Bool(near) = near { Some(*near) } else { None }).collect()
+            }
+            _ => {
+                let period = self.file.size(&pattern)?.unwrap_or(6).max(1);
+                (1..=blocks).map(|block| !block.is_multiple_of(period)).collect()
+            }
+        };
+        if is_near.len() != blocks {
+            return Err(self.file.refuse(format!("needs true or false for each block under `{pattern}`")));
+        }
+        Ok(is_near.into_iter().map(|is_near| Some(window).filter(|_| is_near)).collect())
+    }
+
+    /// Base of rotary positions in blocks with a window, of Gemma 3.
+    fn window_base(&self) -> Result<f64> {
+        // The queries of 27B are divided by another number than √head: llama.cpp knows it by its blocks.
+        if self.size("block_count")? == 62 {
+            return Err(self.file.refuse("is Gemma 3 27B, whose scale of attention is not supported"));
+        }
+        Ok(self.file.float(&self.key("rope.freq_base_swa"))?.unwrap_or(10_000.0))
     }
 
     fn vocabulary(&self) -> Result<usize> {
@@ -166,7 +209,9 @@ impl Keys<'_> {
     }
 
     fn rotary(&self, head_width: usize) -> Result<Positions> {
-        let base = self.file.float(&self.key("rope.freq_base"))?.unwrap_or(10_000.0);
+        let usual = if self.family == Family::Gemma3 { None } else { Some(10_000.0) };
+        let base = self.file.float(&self.key("rope.freq_base"))?.or(usual);
+        let base = base.ok_or_else(|| self.file.refuse(format!("lacks `{}`", self.key("rope.freq_base"))))?;
         if self.optional_size("rope.dimension_count")?.is_some_and(|rotated| rotated != head_width) {
             return Err(self
                 .file

@@ -9,11 +9,12 @@ use manyhands::scheduler::{Scheduler, Step};
 use manyhands::{Compile, Fit, Model, Optimizer, Predictor, SplitMode, Trainer};
 use manyhands_engine::adapters::Info;
 use manyhands_text::ModelFiles;
+use manyhands_text::generate::Cached;
 use manyhands_text::network::{self, Output};
 use ndarray::{Array2, ArrayD};
 use serde_json::Value;
 
-use super::{golden, needed};
+use super::{generated, golden, models, needed};
 
 pub const CAUSAL: [&str; 7] = ["llama", "smollm", "mistral", "qwen2", "qwen3", "gemma3", "gpt2"];
 /// Tokens of a row of the golden values.
@@ -74,6 +75,22 @@ fn a_gguf_file_computes_what_its_folder_computes() {
         let folder: Vec<f64> = folder.iter().copied().map(f64::from).collect();
         assert_close(name, file, &folder, 1e-6);
     }
+}
+
+/// llama.cpp's converter stores scales of Gemma's normalizations plus 1. Rows are longer than the window.
+#[test]
+fn a_gguf_file_of_gemma_computes_what_transformers_computes() {
+    let name = "pieces/gemma3.gguf";
+    let known: Value = serde_json::from_slice(&std::fs::read(golden::path("pieces/gemma3.json")).unwrap()).unwrap();
+    models::check_tensors(&ModelFiles::open(&golden::path(name)).unwrap(), &known, name);
+    let logits = predict(build(name, Output::Logits), InMemory::without_targets(rows(&known["ids"])).unwrap());
+    for (row, known) in logits.outer_iter().zip(known["logits"].as_array().unwrap()) {
+        let last = row.index_axis(ndarray::Axis(0), LENGTH - 1);
+        assert_close(name, last.iter().copied(), &golden::numbers(&known["last"]), 1e-5);
+    }
+    let greedy = generated::tokens(&known["greedy"]);
+    let mut cached = Cached::open(&ModelFiles::open(&golden::path(name)).unwrap(), None, LENGTH, Info::cpu()).unwrap();
+    assert_eq!(generated::greedy(&mut cached, &greedy[..6], 10), greedy);
 }
 
 #[test]
