@@ -36,6 +36,9 @@ impl Architecture {
     }
 }
 
+/// Tokens of a window where no number is said, in transformers' classes of all families that have one.
+const WINDOW: usize = 4096;
+
 struct Config<'a> {
     path: &'a Path,
     settings: &'a Map<String, Value>,
@@ -122,6 +125,11 @@ impl<'a> Config<'a> {
         self.get(key).map(read).transpose()
     }
 
+    /// A size that may be null, with the value of one that is not there.
+    fn size_or(&self, key: &str, usual: usize) -> Result<Option<usize>> {
+        if self.settings.contains_key(key) { self.optional_size(key) } else { Ok(Some(usual)) }
+    }
+
     fn size(&self, key: &str) -> Result<usize> {
         self.optional_size(key)?
             .ok_or_else(|| self.refuse(format!("lacks `{key}`"), "take the file as it was published"))
@@ -153,6 +161,12 @@ impl<'a> Config<'a> {
         let (width, heads) = (self.size("hidden_size")?, self.size("num_attention_heads")?);
         let blocks = self.blocks("num_hidden_layers")?;
         let attention_bias = self.flag("attention_bias", Flag::Off)?;
+        // Settings that are not there have the values of transformers' classes; null is a value of its own.
+        let key_heads = match family {
+            Family::Mistral => 8,
+            Family::Qwen2 | Family::Qwen3 => 32,
+            _ => heads,
+        };
         let architecture = Architecture {
             family,
             vocabulary: self.size("vocab_size")?,
@@ -160,7 +174,7 @@ impl<'a> Config<'a> {
             width,
             blocks,
             heads,
-            key_heads: self.optional_size("num_key_value_heads")?.unwrap_or(heads),
+            key_heads: self.size_or("num_key_value_heads", key_heads)?.unwrap_or(heads),
             // Qwen 3 has heads of 128 where nothing else is said.
             head_width: self.optional_size("head_dim")?.unwrap_or(if family == Family::Qwen3 {
                 128
@@ -194,12 +208,13 @@ impl<'a> Config<'a> {
         let blocks = self.blocks("num_hidden_layers")?;
         let attention_bias = self.flag("attention_bias", Flag::Off)?;
         // Settings that are not there have the values of transformers' `Gemma3TextConfig`.
-        let window = self.optional_size("sliding_window")?.unwrap_or(4096);
+        let window = self.size_or("sliding_window", WINDOW)?;
         let pattern = self.optional_size("sliding_window_pattern")?;
         let pattern = pattern.or(self.optional_size("_sliding_window_pattern")?).unwrap_or(6);
         let windows = match self.kinds(blocks)? {
-            Some(kinds) => self.windows_of(kinds, Some(window))?,
-            None => (1..=blocks).map(|block| Some(window).filter(|_| !block.is_multiple_of(pattern))).collect(),
+            Some(kinds) => self.windows_of(kinds, window)?,
+            None if window.is_none() => return Err(self.unsupported("sliding_window", &Value::Null)),
+            None => (1..=blocks).map(|block| window.filter(|_| !block.is_multiple_of(pattern))).collect(),
         };
         if let (Some(_), Some(scaling)) = (self.get("rope_parameters"), self.get("rope_scaling")) {
             return Err(self.unsupported("rope_scaling` beside `rope_parameters", scaling));
@@ -320,20 +335,27 @@ impl<'a> Config<'a> {
 
     /// Windows of all blocks. Qwen gives one to the blocks after the first `max_window_layers`; newer files list the blocks' kinds.
     fn windows(&self, family: Family, blocks: usize) -> Result<Vec<Option<usize>>> {
-        let window = self.optional_size("sliding_window")?;
         let is_used = match family {
             Family::Mistral => true,
             Family::Qwen2 | Family::Qwen3 => self.flag("use_sliding_window", Flag::Off)?,
             _ => false,
         };
-        let window = window.filter(|_| is_used);
-        let Some(kinds) = self.kinds(blocks)? else {
-            let full =
-                self.settings.get("max_window_layers").and_then(Value::as_u64).filter(|_| family != Family::Mistral);
-            let full = full.map_or(0, |full| usize::try_from(full).unwrap_or(usize::MAX));
-            return Ok((0..blocks).map(|block| window.filter(|_| block >= full)).collect());
-        };
-        self.windows_of(kinds, window)
+        let window = self.size_or("sliding_window", WINDOW)?.filter(|_| is_used);
+        match self.kinds(blocks)? {
+            // transformers gives the window to all blocks of Mistral, whatever their kinds.
+            Some(kinds) if family == Family::Mistral => {
+                let listed = self.windows_of(kinds, window)?;
+                let other = listed.iter().zip(kinds).find(|(listed, _)| **listed != window);
+                other.map_or(Ok(listed.clone()), |(_, kind)| Err(self.unsupported("layer_types", kind)))
+            }
+            Some(kinds) => self.windows_of(kinds, window),
+            None => {
+                let full = self.settings.get("max_window_layers").and_then(Value::as_u64);
+                let full = full.map_or(28, |full| usize::try_from(full).unwrap_or(usize::MAX));
+                let full = if family == Family::Mistral { 0 } else { full };
+                Ok((0..blocks).map(|block| window.filter(|_| block >= full)).collect())
+            }
+        }
     }
 
     /// Kinds of all blocks, if they are listed.

@@ -1,5 +1,7 @@
 //! Each model has the network and the tensors that transformers finds in it, from its folder and from its GGUF file.
 
+use std::path::Path;
+
 use manyhands_text::architecture::{Architecture, Positions, RotaryScaling};
 use manyhands_text::{Encoding, ModelFiles, Tensor};
 
@@ -200,4 +202,42 @@ fn older_settings_of_gemma_mean_the_same() {
         let refused = read(&other).unwrap_err().to_string();
         assert!(refused.contains(&format!("sets `{key}` to")), "{refused}");
     }
+}
+
+/// Settings that are not there, and those that are null, as the classes of transformers 5.24 have them.
+#[test]
+fn settings_have_the_defaults_of_transformers() {
+    let settings = |family: &str, more: Value| {
+        let mut all = serde_json::json!({
+            "model_type": family, "vocab_size": 320, "hidden_size": 256, "intermediate_size": 32, "num_hidden_layers": 30,
+            "num_attention_heads": 64, "max_position_embeddings": 128,
+        });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Architecture::from_config(Path::new("config.json"), &all.to_string())
+    };
+    // Heads of keys, the window, and the first block that has it.
+    for (family, more, key_heads, window) in [
+        ("llama", serde_json::json!({}), 64, None),
+        ("llama", serde_json::json!({"num_key_value_heads": null}), 64, None),
+        ("mistral", serde_json::json!({}), 8, Some((4096, 0))),
+        ("mistral", serde_json::json!({"sliding_window": null}), 8, None),
+        ("mistral", serde_json::json!({"sliding_window": 5, "num_key_value_heads": 2}), 2, Some((5, 0))),
+        ("qwen2", serde_json::json!({}), 32, None),
+        ("qwen2", serde_json::json!({"num_key_value_heads": null, "sliding_window": 5}), 64, None),
+        ("qwen2", serde_json::json!({"use_sliding_window": true}), 32, Some((4096, 28))),
+        ("qwen3", serde_json::json!({"use_sliding_window": true, "max_window_layers": 3}), 32, Some((4096, 3))),
+        ("qwen3", serde_json::json!({"use_sliding_window": true, "sliding_window": null}), 32, None),
+    ] {
+        let architecture = settings(family, more.clone()).unwrap();
+        let first = architecture.windows.iter().position(Option::is_some);
+        assert_eq!(architecture.key_heads, key_heads, "{family} {more}");
+        assert_eq!(architecture.window().zip(first), window, "{family} {more}");
+        assert!(architecture.windows[first.unwrap_or(30)..].iter().all(Option::is_some), "{family} {more}");
+    }
+    let error = settings("gemma3_text", serde_json::json!({"sliding_window": null})).unwrap_err().to_string();
+    assert!(error.contains("sets `sliding_window` to null"), "{error}");
+    // transformers leaves these kinds out, which the model was not trained for.
+    let kinds: Vec<&str> = (0..30).map(|block| ["sliding_attention", "full_attention"][block % 2]).collect();
+    let error = settings("mistral", serde_json::json!({"layer_types": kinds})).unwrap_err().to_string();
+    assert!(error.contains("sets `layer_types` to \"full_attention\""), "{error}");
 }
