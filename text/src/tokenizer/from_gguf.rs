@@ -174,16 +174,16 @@ fn added(file: &Gguf, tokens: &[String], special: &[&str]) -> Result<Vec<Json>> 
 
 /// Whether bytes alone are turned into letters, or the text is split into the words of GPT-2 before.
 #[derive(Clone, Copy, PartialEq)]
-enum Bytes {
+pub(super) enum Bytes {
     Alone,
     OfWords,
 }
 
-fn byte_level(bytes: Bytes) -> Json {
+pub(super) fn byte_level(bytes: Bytes) -> Json {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": bytes == Bytes::OfWords})
 }
 
-fn pre_tokenizer(split: &str) -> Json {
+pub(super) fn pre_tokenizer(split: &str) -> Json {
     let words = |digits: &str| {
         let pattern = [WORDS[0], digits, WORDS[1]].concat();
         let split = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});

@@ -1,7 +1,9 @@
 //! Tokenizers: texts to tokens and back, as transformers does.
 
-// Files: `from_gguf.rs`: the vocabulary of a GGUF file as a `tokenizer.json`; `pieces.rs`: one of SentencePiece.
+// Files: `from_gguf.rs`: the vocabulary of a GGUF file as a `tokenizer.json`; `pieces.rs`: one of SentencePiece; `class.rs`: the class by which
+// transformers opens a folder.
 
+mod class;
 mod from_gguf;
 mod pieces;
 
@@ -71,7 +73,8 @@ impl Tokenizer {
 
     /// Reads `tokenizer.json` of a folder, and its special tokens from `tokenizer_config.json` and `generation_config.json`.
     ///
-    /// Truncation and padding that `tokenizer.json` asks for are left out, as transformers leaves them out unless asked.
+    /// Truncation and padding that `tokenizer.json` asks for are left out, as transformers leaves them out unless asked. Where it opens the
+    /// folder by a class with splits of its own, such as `GPT2Tokenizer`, these count.
     ///
     /// # Errors
     /// If a file is missing or damaged.
@@ -90,7 +93,12 @@ impl Tokenizer {
         let generation = optional_json(&folder.join("generation_config.json"))?;
         let network = optional_json(&folder.join("config.json"))?;
         let ends = [&generation, &network].into_iter().flat_map(|file| ids(file.get("eos_token_id")));
-        let tokenizer = Self::new(&path, files::read_text(&path)?, named, ends.collect())?;
+        let json = class::as_class(files::read_text(&path)?, &config, &network).map_err(|problem| {
+            let help =
+                "name `TokenizersBackend` as `tokenizer_class` in `tokenizer_config.json` to take the file as it is";
+            Error::checkpoint(format!("`{}`", shown(&path)), format!("can't be used: {problem}"), help)
+        })?;
+        let tokenizer = Self::new(&path, json, named, ends.collect())?;
         let listed = [&config, &older].into_iter().flat_map(listed);
         let added = optional_json(&folder.join("added_tokens.json"))?;
         let added = added.as_object().into_iter().flatten().map(|(token, _)| token.clone());

@@ -22,6 +22,14 @@ pub(super) enum Manner {
     Gemma,
 }
 
+/// Texts that get a space before them: those that begin the whole, all between special tokens, none.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Prefix {
+    First,
+    Always,
+    Never,
+}
+
 impl Manner {
     /// That of an architecture, as transformers chooses it.
     pub(super) fn of(architecture: &str) -> Self {
@@ -42,35 +50,48 @@ impl Manner {
         if self == Self::Gemma && is_blank { SPACE.repeat(token.chars().count()) } else { token.to_owned() }
     }
 
-    /// The model, and what is before and behind it. Without merges, the vocabulary implies them.
+    /// A tokenizer of pieces. Without merges, the vocabulary implies them.
     pub(super) fn json(self, file: &Gguf, tokens: &[String], merges: Option<Vec<[&str; 2]>>) -> Result<Json> {
         let vocabulary: serde_json::Map<_, _> =
             tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
-        let unknown = (self == Self::Gemma && vocabulary.contains_key("<unk>")).then_some("<unk>");
         let merges = merges.map_or_else(|| self.implied_merges(file, tokens), Ok)?;
-        let model = json!({
-            "type": "BPE", "unk_token": unknown, "fuse_unk": true, "byte_fallback": true, "vocab": vocabulary, "merges": merges,
-        });
+        let mut json = json!({"model": {"type": "BPE", "vocab": vocabulary, "merges": merges}});
+        let is_spaced = file.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+        self.put(&mut json, if is_spaced { Prefix::First } else { Prefix::Never });
+        Ok(json)
+    }
+
+    /// Puts what is around the vocabulary of a BPE into a `tokenizer.json`. Texts of Gemma get no space before them.
+    pub(super) fn put(self, json: &mut Json, prefix: Prefix) {
         let to_spaces = json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "});
         let mut decoders = vec![to_spaces, json!({"type": "ByteFallback"}), json!({"type": "Fuse"})];
+        let scheme = match prefix {
+            Prefix::First => "first",
+            Prefix::Always => "always",
+            Prefix::Never => "never",
+        };
         let (normalizer, pre_tokenizer) = match self {
-            Self::Llama => {
-                let is_spaced = file.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
-                if is_spaced {
-                    decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
-                }
-                let scheme = if is_spaced { "first" } else { "never" };
-                let spaces =
-                    json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": false});
-                (Json::Null, spaces)
-            }
+            Self::Llama => (
+                Json::Null,
+                json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": false}),
+            ),
             Self::Gemma => (
                 json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE}),
                 json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false}),
             ),
         };
-        let decoder = json!({"type": "Sequence", "decoders": decoders});
-        Ok(json!({"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}))
+        if self == Self::Llama && prefix != Prefix::Never {
+            decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+        }
+        let unknown = (self == Self::Gemma && json["model"]["vocab"].get("<unk>").is_some()).then_some("<unk>");
+        json["normalizer"] = normalizer;
+        json["pre_tokenizer"] = pre_tokenizer;
+        json["decoder"] = json!({"type": "Sequence", "decoders": decoders});
+        let model = &mut json["model"];
+        model["unk_token"] = unknown.into();
+        model["fuse_unk"] = true.into();
+        model["byte_fallback"] = true.into();
+        model["ignore_merges"] = false.into();
     }
 
     /// Pairs that give a piece, the best piece first: by its score, for Gemma by its place.

@@ -57,6 +57,30 @@ fn sentence_pieces_are_those_of_transformers() {
     assert_eq!(golden.as_object().unwrap().len(), 6);
 }
 
+/// transformers opens some folders by a class with splits of its own: `GPT2Tokenizer` names no digits, `LlamaTokenizer` puts no second space.
+#[test]
+fn folders_are_opened_by_the_class_of_transformers() {
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(golden::path("tokenizer_classes.json")).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, value: &Value| std::fs::write(folder.path().join(name), value.to_string()).unwrap();
+    let mut differ = 0;
+    for case in golden["cases"].as_array().unwrap() {
+        write("tokenizer.json", &golden["files"][case["file"].as_str().unwrap()]);
+        write("tokenizer_config.json", &case["config"]);
+        write("config.json", &serde_json::json!({"model_type": case["model_type"]}));
+        let tokenizer = Tokenizer::from_folder(folder.path()).unwrap();
+        check(&tokenizer, &case["tokens"], &format!("{} {} {}", case["file"], case["model_type"], case["config"]));
+        differ += usize::from(case["differ"] != 0);
+    }
+    assert!(differ > 10, "{differ}");
+    write("config.json", &serde_json::json!({"model_type": "bert"}));
+    std::fs::copy(golden::path("bert/tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    write("tokenizer_config.json", &serde_json::json!({"tokenizer_class": "LlamaTokenizer"}));
+    let error = Tokenizer::from_folder(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("`LlamaTokenizer` of transformers needs a model `BPE`, and this is `WordPiece`"), "{error}");
+}
+
 #[test]
 fn a_missing_or_damaged_tokenizer_is_named() {
     let folder = tempfile::tempdir().unwrap();
