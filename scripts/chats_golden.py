@@ -125,6 +125,15 @@ def unlearned(tokenizer) -> list[dict]:
     return cases
 
 
+def of_two(tokenizer) -> dict:
+    """Texts of a model with one template for tools and one for all else."""
+    templates = {"default": PLAIN, "tool_use": "{{ tools | tojson }}{% generation %}" + PLAIN + "{% endgeneration %}"}
+    tools = [None, [], [{"type": "function", "function": {"name": "f"}}]]
+    tokenizer.chat_template = templates
+    texts = [tokenizer.apply_chat_template(CONVERSATIONS[0], tools=some, tokenize=False) for some in tools]
+    return {"templates": templates, "messages": CONVERSATIONS[0], "tools": tools, "texts": texts}
+
+
 def main() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(GOLDEN / "smollm")
     answers = [
@@ -134,7 +143,8 @@ def main() -> None:
     ]
     assert all("generation %}" in template or "generation%}" in template or "generation -%}" in template for template in MARKED)
     marked = [masked(tokenizer, template, messages) for template in MARKED for messages in CONVERSATIONS[:5]]
-    (GOLDEN / "chats.json").write_text(json.dumps({"answers": answers, "marked": marked + unlearned(tokenizer)}, ensure_ascii=False) + "\n")
+    golden = {"answers": answers, "marked": marked + unlearned(tokenizer), "two": of_two(tokenizer)}
+    (GOLDEN / "chats.json").write_text(json.dumps(golden, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

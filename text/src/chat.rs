@@ -22,6 +22,8 @@ use crate::{Error, Result};
 /// Steps of a template: a conversation of a thousand messages takes some ten thousand.
 const MOST_STEPS: u64 = 10_000_000;
 const NAME: &str = "chat template";
+/// The template for conversations with tools, of models that have two.
+const TOOL_USE: &str = "tool_use";
 /// Filter that notes a text as an answer, and the variable with what it has noted.
 const MARK: &str = "__mark_answer";
 const MARKS: &str = "__marks";
@@ -43,7 +45,8 @@ pub enum Ending {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     named: Vec<(String, Value)>,
-    marks_answers: bool,
+    /// Names of the templates that mark answers.
+    marking: Vec<&'static str>,
 }
 
 /// A rendered conversation.
@@ -57,12 +60,18 @@ pub struct Rendered {
 
 impl ChatTemplate {
     /// The template of a model, if it has one: `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`, or
-    /// `tokenizer.chat_template` of a GGUF file.
+    /// `tokenizer.chat_template` of a GGUF file. One of the name `tool_use` beside it is taken where there are tools, as in transformers.
     ///
     /// # Errors
     /// If it is no template that can be read.
     pub fn of(model: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Self>> {
-        Self::source(model)?.map(|source| Self::new(&source, tokenizer)).transpose()
+        let Some(source) = Self::source(model)? else { return Ok(None) };
+        let mut template = Self::new(&source, tokenizer)?;
+        let folder = model.folder().filter(|_| model.gguf().is_none());
+        if let Some(source) = folder.map(|folder| for_tools(folder.path())).transpose()?.flatten() {
+            template.add(TOOL_USE, &source)?;
+        }
+        Ok(Some(template))
     }
 
     /// The text of a model's template, if it has one.
@@ -80,10 +89,6 @@ impl ChatTemplate {
     /// If its syntax is wrong.
     pub fn new(source: &str, tokenizer: &Tokenizer) -> Result<Self> {
         let mut environment = Environment::new();
-        let refuse = |error: minijinja::Error| {
-            let problem = format!("needs to be a Jinja template, but {}", told(&error));
-            Error::checkpoint("the chat template", problem, "take the model's files as they were published")
-        };
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(refuse)?);
         environment.set_fuel(Some(MOST_STEPS));
@@ -101,15 +106,28 @@ impl ChatTemplate {
             strtime::format(format, &Zoned::now())
                 .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, error.to_string()))
         });
-        let (source, marks_answers) = with_filters(source);
-        environment.add_template_owned(NAME, source).map_err(refuse)?;
         let named = tokenizer.named().iter().map(|(name, token)| (name.clone(), token.into())).collect();
-        Ok(Self { environment, named, marks_answers })
+        let mut template = Self { environment, named, marking: Vec::new() };
+        template.add(NAME, source)?;
+        Ok(template)
     }
 
-    /// Whether the template has `{% generation %}`, which marks what is learned.
-    pub fn marks_answers(&self) -> bool {
-        self.marks_answers
+    fn add(&mut self, name: &'static str, source: &str) -> Result<()> {
+        let (source, marks_answers) = with_filters(source);
+        self.environment.add_template_owned(name, source).map_err(refuse)?;
+        self.marking.extend(marks_answers.then_some(name));
+        Ok(())
+    }
+
+    /// The template for a conversation.
+    fn name(&self, tools: Option<&Value>) -> &'static str {
+        let has_tool_use = self.environment.get_template(TOOL_USE).is_ok();
+        if tools.is_some() && has_tool_use { TOOL_USE } else { NAME }
+    }
+
+    /// Whether the template, of conversations with tools or without, has `{% generation %}`, which marks what is learned.
+    pub fn marks_answers(&self, tools: Option<&Value>) -> bool {
+        self.marking.contains(&self.name(tools))
     }
 
     /// The text of a conversation: a list of messages, and the tools that they may call, or none.
@@ -169,7 +187,7 @@ impl ChatTemplate {
         ];
         let context = Value::from_pairs(self.named.iter().cloned().chain(own));
         let mut written = Written { bytes: Vec::new(), marks: Arc::clone(&marks) };
-        let template = self.environment.get_template(NAME);
+        let template = self.environment.get_template(self.name(tools));
         let rendered = template.and_then(|template| template.render_captured_to(context, &mut written).map(drop));
         rendered.map_err(|error| {
             let problem = format!("can't render the messages: {}", told(&error));
@@ -228,14 +246,30 @@ fn in_folder(folder: &Path) -> Result<Option<String>> {
     }
     let config = optional_json(&folder.join("tokenizer_config.json"))?;
     let template = config.get("chat_template");
-    let text = template.and_then(|template| template.as_str().or_else(|| usual_of(template.as_array()?)));
+    let text = template.and_then(|template| template.as_str().or_else(|| of_name(template.as_array()?, "default")));
     Ok(text.map(ToOwned::to_owned))
 }
 
-/// The usual one of several templates.
-fn usual_of(list: &[serde_json::Value]) -> Option<&str> {
-    let is_usual = |one: &&serde_json::Value| one.get("name").and_then(|name| name.as_str()) == Some("default");
-    list.iter().find(is_usual)?.get("template")?.as_str()
+/// The template for tools of a folder, if it has one of its own: a file, or one of the list in `tokenizer_config.json`.
+fn for_tools(folder: &Path) -> Result<Option<String>> {
+    if folder.join("chat_template.jinja").exists() {
+        let path = folder.join("additional_chat_templates").join("tool_use.jinja");
+        return if path.exists() { files::read_text(&path).map(Some) } else { Ok(None) };
+    }
+    let config = optional_json(&folder.join("tokenizer_config.json"))?;
+    let list = config.get("chat_template").and_then(|list| list.as_array());
+    Ok(list.and_then(|list| of_name(list, TOOL_USE)).map(ToOwned::to_owned))
+}
+
+/// One of several templates.
+fn of_name<'a>(list: &'a [serde_json::Value], name: &str) -> Option<&'a str> {
+    let is_named = |one: &&serde_json::Value| one.get("name").and_then(|name| name.as_str()) == Some(name);
+    list.iter().find(is_named)?.get("template")?.as_str()
+}
+
+fn refuse(error: minijinja::Error) -> Error {
+    let problem = format!("needs to be a Jinja template, but {}", told(&error));
+    Error::checkpoint("the chat template", problem, "take the model's files as they were published")
 }
 
 /// The problem, with its line, as the template's author knows it.

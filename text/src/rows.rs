@@ -206,7 +206,7 @@ impl Reader<'_> {
         if !messages.iter().any(|message| role(message) == "assistant") {
             return Err(Refused::because("needs a message with the role `assistant`, but has none"));
         }
-        if template.marks_answers() {
+        if template.marks_answers(tools) {
             return Ok(vec![self.marked(template, &messages, tools)?]);
         }
         let text = template.render(&messages, tools, Ending::Closed)?;

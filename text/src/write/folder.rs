@@ -13,12 +13,13 @@ use crate::{ChatTemplate, Error, ModelFiles, Result, Tokenizer};
 
 const WEIGHTS: &str = "model.safetensors";
 /// Files beside the weights that stay as they are.
-const BESIDE: [&str; 8] = [
+const BESIDE: [&str; 9] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "generation_config.json",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
     "vocab.txt",
     "vocab.json",
     "merges.txt",
@@ -53,7 +54,10 @@ pub fn write_folder(folder: &Path, model: &ModelFiles, encoding: Encoding, sourc
     write_safetensors(&folder.join(WEIGHTS), "model", &tensors, source)?;
     write_json(&folder.join("config.json"), &config)?;
     for (name, text) in texts {
-        files::write(&folder.join(name), FileKind::ModelText, |out| out.write_all(text.as_bytes()))?;
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent).map_err(|error| Error::writing(parent, error))?;
+        files::write(&path, FileKind::ModelText, |out| out.write_all(text.as_bytes()))?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Conversations are rendered to the texts of `apply_chat_template` of transformers.
 
 use manyhands_text::chat::Ending;
-use manyhands_text::{ChatTemplate, ModelFiles, Tokenizer};
+use manyhands_text::write::write_folder;
+use manyhands_text::{ChatTemplate, Encoding, ModelFiles, Tokenizer};
 use minijinja::value::Value;
 
 use super::golden;
@@ -105,5 +106,45 @@ fn templates_that_fail_say_why() {
             error.starts_with("the chat template") && error.contains(message) && error.contains("help: "),
             "{error}"
         );
+    }
+}
+
+/// Some models have a template for tools, in a file of its own or in a list.
+#[test]
+fn tools_have_their_own_template_where_there_are_two() {
+    let golden: Value = serde_json::from_str(&std::fs::read_to_string(golden::path("chats.json")).unwrap()).unwrap();
+    let two = golden.get_attr("two").unwrap();
+    let field = |name: &str| two.get_attr(name).unwrap();
+    let source = |name: &str| field("templates").get_attr(name).unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        std::fs::copy(golden::path("smollm").join(file), path(file)).unwrap();
+    }
+    let list = ["default", "tool_use"].map(|name| serde_json::json!({"name": name, "template": source(name)}));
+    let in_a_list = serde_json::json!({"chat_template": list, "eos_token": "<|im_end|>"});
+    for layout in ["list", "files"] {
+        if layout == "list" {
+            std::fs::write(path("tokenizer_config.json"), in_a_list.to_string()).unwrap();
+        } else {
+            std::fs::remove_file(path("tokenizer_config.json")).unwrap();
+            std::fs::write(path("chat_template.jinja"), source("default")).unwrap();
+            std::fs::create_dir(path("additional_chat_templates")).unwrap();
+            std::fs::write(path("additional_chat_templates/tool_use.jinja"), source("tool_use")).unwrap();
+        }
+        let model = ModelFiles::open(folder.path()).unwrap();
+        let template = ChatTemplate::of(&model, &Tokenizer::of(&model).unwrap()).unwrap().unwrap();
+        let messages: Vec<Value> = field("messages").try_iter().unwrap().collect();
+        for (tools, text) in field("tools").try_iter().unwrap().zip(field("texts").try_iter().unwrap()) {
+            let tools = Some(&tools).filter(|tools| !tools.is_none());
+            assert_eq!(template.render(&messages, tools, Ending::Closed).unwrap(), text.to_string(), "{layout}");
+            assert_eq!(template.marks_answers(tools), tools.is_some());
+        }
+        // A merged model keeps both.
+        let merged = tempfile::tempdir().unwrap();
+        write_folder(merged.path(), &model, Encoding::F32, &mut |name| model.tensor(name)).unwrap();
+        let written = ModelFiles::open(merged.path()).unwrap();
+        let template = ChatTemplate::of(&written, &Tokenizer::of(&written).unwrap()).unwrap().unwrap();
+        assert_eq!([None, Some(&Value::from(()))].map(|tools| template.marks_answers(tools)), [false, true]);
     }
 }
