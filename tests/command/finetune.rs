@@ -248,6 +248,29 @@ fn classes_of_texts_are_learned_and_told() {
     }
 }
 
+/// transformers lowers letters by `tokenizer_config.json`, if the class is `BertTokenizer`.
+#[test]
+fn letters_that_transformers_takes_otherwise_are_refused() {
+    let folder = folder();
+    table(&folder, "texts.csv");
+    let (from, to) = (PathBuf::from(model("bert")), folder.path().join("cased"));
+    fs::create_dir(&to).unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(from.join(file), to.join(file)).unwrap();
+    }
+    let line = "finetune cased texts.csv --dry-run --adapters cpu";
+    let write = |config: Value| fs::write(to.join("tokenizer_config.json"), config.to_string()).unwrap();
+    for config in [json!({"tokenizer_class": "BertTokenizer"}), json!({"do_lower_case": true}), json!({})] {
+        write(config);
+        assert!(succeed(&folder, line).contains("texts: 48, of "));
+    }
+    write(json!({"tokenizer_class": "BertTokenizer", "do_lower_case": false}));
+    let refusal = refused(&folder, line);
+    assert!(refusal.contains("treats capital letters or accents otherwise than `tokenizer_config.json`"), "{refusal}");
+    write(json!({"tokenizer_class": "TokenizersBackend", "do_lower_case": false}));
+    assert!(succeed(&folder, line).contains("texts: 48, of "));
+}
+
 /// Sentences that differ in one noun alone. The nouns of both tables are others, so whoever only counts words is right in half of the rows.
 #[test]
 #[ignore = "fetches 175 MB"]

@@ -7,7 +7,8 @@ use manyhands::data::{Batch, Dataset};
 use manyhands::schema::few;
 use manyhands::{Error, Result};
 use manyhands_engine::shown::{shown, thousands};
-use manyhands_text::{ModelFiles, network};
+use manyhands_text::{ModelFiles, Tokenizer, network};
+use serde_json::Value;
 
 use super::super::init::{TextColumns, data_of, has_extension, quoted_path};
 use super::super::settings::SettingsFile;
@@ -46,6 +47,7 @@ pub(super) fn settings(
     let most = files.architecture().positions;
     let asked = network::row_length(files.architecture(), "`--length`", args.length, most)?;
     let rows = data_of(&data(most)?)?.open()?.train;
+    refuse_other_letters(files, &model.join("tokenizer.json"))?;
     let classes = rows.schema().classes(0).to_vec();
     let lengths = lengths(&rows, most)?;
     let wanted = if args.length.is_some() { lengths.last().copied().unwrap_or(1) } else { usual(&lengths) };
@@ -102,6 +104,21 @@ fn refuse_texts(model: &Path, texts: &Path) -> Result<()> {
     let help =
         "write it as a table with a column of texts and one of classes, or name a model that writes, such as SmolLM2";
     Err(Error::data(format!("`{}`", shown(texts)), problem, help))
+}
+
+/// Refuses a `tokenizer.json` whose letters transformers would take otherwise: its class for BERT goes by `tokenizer_config.json`.
+fn refuse_other_letters(files: &ModelFiles, path: &Path) -> Result<()> {
+    let letters =
+        |text: &str| -> Option<Value> { serde_json::from_str::<Value>(text).ok()?.get("normalizer").cloned() };
+    if letters(Tokenizer::of(files)?.json()) == letters(&manyhands_engine::files::read_text(path)?) {
+        return Ok(());
+    }
+    Err(Error::checkpoint(
+        format!("`{}`", shown(path)),
+        "treats capital letters or accents otherwise than `tokenizer_config.json`, by which transformers goes",
+        "set `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` there as the model was trained, or `tokenizer_class` to \
+         `TokenizersBackend`, for which `tokenizer.json` counts",
+    ))
 }
 
 /// Tokens of each text, sorted, from rows of `most` tokens.
