@@ -70,7 +70,7 @@ enum Verdict {
     Agree,
     /// This one computes wrong numbers, with what is wrong.
     Wrong(usize, String),
-    /// They differ, and the CPU agrees with neither more; or nothing could be compared.
+    /// A difference of which the CPU tells nothing, since it agrees with neither more; or nothing that could be compared.
     Open,
 }
 
