@@ -14,6 +14,8 @@ use crate::{Error, Result};
 const SPACE: &str = "▁";
 /// Most letters of a piece, for the time that its splits take.
 const MOST_LETTERS: usize = 1024;
+/// Most bytes of all merges for each byte of the pieces: real vocabularies imply 2 or 3.
+const MOST_MERGED: usize = 64;
 
 /// Families of models, by what is around their pieces.
 #[derive(Clone, Copy, PartialEq)]
@@ -110,6 +112,9 @@ impl Manner {
         let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
         let mut seen = HashSet::new();
         let mut merges = Vec::new();
+        // A pair takes as much as its piece, and some bytes around it.
+        let size = |token: &str| token.len() + 32;
+        let mut room = MOST_MERGED * tokens.iter().map(|token| size(token)).sum::<usize>();
         for token in tokens.iter().filter(|token| seen.insert(token.as_str())) {
             let splits = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
             let mut pairs: Vec<[&str; 2]> = splits
@@ -117,6 +122,9 @@ impl Manner {
                 .map(|(left, right)| [left, right])
                 .collect();
             pairs.sort_by_key(|pair| pair.map(|part| ids[part]));
+            let taken = pairs.len() * size(token);
+            let crowded = || file.refuse("needs pieces that few others make up, but has ones that many do");
+            room = room.checked_sub(taken).ok_or_else(crowded)?;
             let score = scores[ids[token.as_str()]];
             merges.extend(pairs.into_iter().map(|pair| (score, pair.map(|part| part.chars().count()), pair)));
         }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use manyhands_text::ModelFiles;
 use manyhands_text::architecture::Architecture;
 use manyhands_text::gguf::Gguf;
+use manyhands_text::{ModelFiles, Tokenizer};
 
 use super::golden;
 
@@ -111,6 +111,33 @@ fn hostile_counts_and_offsets_are_refused() {
     }
     std::fs::write(&path, "no model").unwrap();
     assert!(refused(&path).contains("needs to begin with `GGUF`"));
+}
+
+/// Pieces of one letter, repeated up to a thousand times, imply half a million merges of a kilobyte each, from a file of half a megabyte.
+#[test]
+fn pieces_whose_merges_would_fill_the_memory_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.gguf");
+    let key = |name: &str, kind: u32, value: &[u8]| [&text(name), &kind.to_le_bytes()[..], value].concat();
+    let array = |kind: u32, count: usize, values: Vec<u8>| {
+        [&kind.to_le_bytes()[..], &(count as u64).to_le_bytes(), &values].concat()
+    };
+    let read = |pieces: &[String]| {
+        let tokens = array(8, pieces.len(), pieces.iter().flat_map(|piece| text(piece)).collect());
+        let scores = array(6, pieces.len(), vec![0; 4 * pieces.len()]);
+        let keys = [
+            key("tokenizer.ggml.model", 8, &text("llama")),
+            key("tokenizer.ggml.tokens", 9, &tokens),
+            key("tokenizer.ggml.scores", 9, &scores),
+        ];
+        gguf(&path, 0, 3, &keys.concat());
+        Tokenizer::from_gguf(&Gguf::open(&path).unwrap())
+    };
+    let repeated = |most: usize| -> Vec<String> { (1..=most).map(|count| "q".repeat(count)).collect() };
+    let error = read(&repeated(1000)).unwrap_err().to_string();
+    assert!(error.contains("needs pieces that few others make up, but has ones that many do"), "{error}");
+    // Real vocabularies have spaces and lines up to some thirty times.
+    assert_eq!(read(&repeated(64)).unwrap().vocabulary(), 64);
 }
 
 /// A golden file with one more key behind its first bytes. A text of `\0` keeps the tensors where their alignment wants them.
