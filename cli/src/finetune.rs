@@ -11,7 +11,7 @@ use clap::Args;
 use manyhands::callbacks::{Mode, Monitor};
 use manyhands::processes::Group;
 use manyhands::{Error, ErrorKind, Existing, Model, Result};
-use manyhands_engine::shown::{shown, thousands};
+use manyhands_engine::shown::{counted, shown, thousands};
 use manyhands_text::adapter::{Adapter, write_adapter};
 use manyhands_text::examples::{LENGTH, NOT_LEARNED, RowRules, Rows};
 use manyhands_text::network;
@@ -256,9 +256,9 @@ impl FinetuneArgs {
 /// Says what is trained on.
 fn tell(examples: &Examples, tokenizer: &Tokenizer, terminal: &Terminal) -> Result<()> {
     let Examples { length, train, held_out, texts, divided, .. } = examples;
-    let rows = |rows: &Rows| thousands(rows.ids.len() / length);
+    let rows = |rows: &Rows| counted(thousands(rows.ids.len() / length), "row");
     terminal.line(format_args!(
-        "texts: {} in all; {} rows of {length} tokens to train on, {} tokens to learn; {} rows held out",
+        "texts: {} in all; {} of {length} tokens to train on, {} tokens to learn; {} held out",
         thousands(*texts),
         rows(train),
         thousands(train.learned),
@@ -266,9 +266,8 @@ fn tell(examples: &Examples, tokenizer: &Tokenizer, terminal: &Terminal) -> Resu
     ));
     if *divided > 0 {
         terminal.line(format_args!(
-            "{} conversations have a row for each answer: once messages follow, the chat template renders answers otherwise, as without their \
-             thoughts",
-            thousands(*divided)
+            "{} got a row for each answer: once messages follow, the chat template renders answers otherwise, as without their thoughts",
+            counted(thousands(*divided), "conversation")
         ));
     }
     terminal.line(format_args!("the first row, what is learned between « and »:\n{}", first_row(examples, tokenizer)?));
@@ -280,7 +279,10 @@ fn tell_left_out(examples: &Examples, reads: usize, terminal: &Terminal) {
     let Examples {
         most, left_out: LeftOut { count, first_line, longest, unlearned, first_unlearned }, divided, ..
     } = *examples;
-    let texts = if divided > 0 { "texts and answers" } else { "texts" };
+    let left_out = |count: usize| {
+        let texts = counted(thousands(count), if divided > 0 { "row" } else { "text" });
+        format!("{texts} {} left out", if count == 1 { "is" } else { "are" })
+    };
     if count > 0 {
         let help = match longest {
             _ if most >= reads => format!("the model reads at most {reads} tokens: divide the texts"),
@@ -290,17 +292,16 @@ fn tell_left_out(examples: &Examples, reads: usize, terminal: &Terminal) {
             _ => format!("`--length {longest}` takes them all"),
         };
         terminal.note(format_args!(
-            "warning: {} {texts} are left out, since they are longer than {most} tokens: the first is line {first_line}, the longest has {}\n  \
-             help: {help}",
-            thousands(count),
+            "warning: {}, longer than {most} tokens: the first is line {first_line}, the longest has {}\n  help: {help}",
+            left_out(count),
             thousands(longest),
         ));
     }
     if unlearned > 0 {
         terminal.note(format_args!(
-            "warning: {} texts are left out, since there is nothing to learn in them: the first is line {first_unlearned}\n  \
+            "warning: {}, with nothing to learn: the first is line {first_unlearned}\n  \
              help: texts and answers must not be empty, and of a conversation one answer needs a weight other than 0",
-            thousands(unlearned),
+            left_out(unlearned),
         ));
     }
 }

@@ -8,6 +8,7 @@ use manyhands::callbacks::{Callback, EarlyStopping, EpochEnd, Flow, Mode, Monito
 use manyhands::layers::Lora;
 use manyhands::logs::StepLog;
 use manyhands::{Error, Fit, Precision, Result};
+use manyhands_engine::shown::counted;
 use manyhands_text::adapter::{Adapter, write_adapter, write_merged};
 use manyhands_text::examples::{LENGTH, RowRules};
 use manyhands_text::generate::{self, Cached, Generation, Sampling};
@@ -239,16 +240,16 @@ impl LanguageModel {
             Texts::Rows(rows) => Examples::of("`rows`", &self.tokenizer, &reader.parse(rows)?, &rules)?,
         };
         let LeftOut { count, longest, unlearned, .. } = examples.left_out;
+        let left_out = |count: usize| {
+            let texts = counted(count, if examples.divided > 0 { "row" } else { "text" });
+            format!("{texts} {} left out", if count == 1 { "is" } else { "are" })
+        };
         if count > 0 {
-            let texts = if examples.divided > 0 { "texts and answers" } else { "texts" };
-            ::log::warn!(target: "manyhands",
-                "{count} {texts} are left out, since they are longer than {} tokens: the longest has {longest}", rules.most
-            );
+            let most = rules.most;
+            ::log::warn!(target: "manyhands", "{}, longer than {most} tokens: the longest has {longest}", left_out(count));
         }
         if unlearned > 0 {
-            ::log::warn!(target: "manyhands",
-                "{unlearned} texts are left out, since there is nothing to learn in them"
-            );
+            ::log::warn!(target: "manyhands", "{}, with nothing to learn", left_out(unlearned));
         }
         Ok(examples)
     }

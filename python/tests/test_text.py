@@ -188,7 +188,7 @@ def test_texts_that_are_too_long_are_told(caplog: pytest.LogCaptureFixture, tmp_
     rows = [{"text": "red " * 60}, *[{"text": "red red"}] * 4]
     with caplog.at_level(logging.WARNING, "manyhands"):
         opened().fit(rows, adapters="cpu", epochs=1, length=32)
-    assert re.search(r"1 texts are left out, since they are longer than 32 tokens: the longest has \d+", caplog.text)
+    assert re.search(r"1 text is left out, longer than 32 tokens: the longest has \d+", caplog.text)
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/a.txt").write_text("to be or not to be " * 20)
     history = opened().fit(tmp_path / "texts", adapters="cpu", epochs=1, length=16)

@@ -169,8 +169,11 @@ fn each_answer_has_a_row_where_the_template_rewrites_earlier_ones() {
     let line = "finetune thinking turns.jsonl --run run --validation 0 --batch-size 2 --epochs 1";
     let shown = succeed(&folder, line);
     assert!(shown.contains("texts: 4 in all; 7 rows of ") && shown.contains("; 0 rows held out"), "{shown}");
-    assert!(shown.contains("\n2 conversations have a row for each answer: "), "{shown}");
+    assert!(shown.contains("\n2 conversations got a row for each answer: "), "{shown}");
     assert!(shown.contains("assistant⏎«<think>⏎⏎</think>⏎⏎red<|im_end|>»"), "{shown}");
+    fs::write(folder.path().join("one.jsonl"), &lines[0]).unwrap();
+    let shown = succeed(&folder, "finetune thinking one.jsonl --validation 0 --dry-run");
+    assert!(shown.contains("\n1 conversation got a row for each answer: "), "{shown}");
     let resumed = succeed(&folder, "finetune --resume --run run --epochs 2");
     assert!(resumed.contains("adapter in `run/adapter`") && losses(&folder.path().join("run"), "loss").len() == 2);
 }
@@ -442,10 +445,7 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     let texts = format!("{long}\n{}", ["{\"text\": \"red red red\"}"; 8].join("\n"));
     fs::write(folder.path().join("mixed.jsonl"), texts).unwrap();
     let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --length 32 --dry-run --quiet"));
-    assert!(
-        warned.contains("1 texts are left out, since they are longer than 32 tokens: the first is line 1"),
-        "{warned}"
-    );
+    assert!(warned.contains("1 text is left out, longer than 32 tokens: the first is line 1"), "{warned}");
     assert!(warned.contains("help: `--length 128`, the most that the model reads, takes more of them"), "{warned}");
     let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --dry-run"));
     assert!(warned.contains("longer than 128 tokens") && warned.contains("reads at most 128 tokens"), "{warned}");
@@ -454,7 +454,7 @@ fn what_is_wrong_is_named_and_leaves_nothing_behind() {
     fs::write(folder.path().join("mixed.jsonl"), texts).unwrap();
     let (_, warned) = outputs(&folder, &format!("finetune {smollm} mixed.jsonl --length 10 --dry-run"));
     assert!(warned.contains("longer than 10 tokens") && warned.contains("` takes them all"), "{warned}");
-    assert!(warned.contains("nothing to learn in them: the first is line 10"), "{warned}");
+    assert!(warned.contains("1 text is left out, with nothing to learn: the first is line 10"), "{warned}");
 
     let vectors = refused(&folder, &format!("finetune {} chat.jsonl", model("bert")));
     assert!(vectors.contains("`chat.jsonl` needs to be a table of texts and their classes"), "{vectors}");
