@@ -57,6 +57,8 @@ BYTES = dict(bos_token="<|endoftext|>", eos_token="<|im_end|>")
 PIECES = dict(bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 GEMMA = dict(bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")
 WORDS = dict(unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+#: Flags of added tokens that are others than in the file: transformers takes these.
+STRIPPED = {"2": dict(content="<|im_end|>", special=True, lstrip=True, rstrip=True, single_word=False, normalized=False)}
 #: File, special tokens, and pairs of a model's type and `tokenizer_config.json`.
 CASES = [
     ("smollm", BYTES, [
@@ -64,7 +66,8 @@ CASES = [
         ("llama", dict(tokenizer_class="PreTrainedTokenizerFast", add_prefix_space=True)), ("llama", dict(tokenizer_class="LlamaTokenizerFast")),
         ("llama", {}), ("gpt2", {}), ("gpt2", dict(tokenizer_class="PreTrainedTokenizerFast")), ("qwen2", dict(tokenizer_class="LlamaTokenizerFast")),
         ("qwen3", dict(tokenizer_class="Qwen2Tokenizer", add_prefix_space=True)), ("mistral", dict(tokenizer_class="GPT2Tokenizer")),
-        ("qwen3", dict(tokenizer_class="GPT2Tokenizer")),
+        ("qwen3", dict(tokenizer_class="GPT2Tokenizer")), ("llama", dict(tokenizer_class="GPT2Tokenizer", added_tokens_decoder=STRIPPED)),
+        ("llama", dict(tokenizer_class="TokenizersBackend", added_tokens_decoder=STRIPPED)),
     ]),
     ("llama3", BYTES, [
         ("llama", dict(tokenizer_class="PreTrainedTokenizerFast")), ("llama", dict(tokenizer_class="LlamaTokenizer", add_bos_token=False)),

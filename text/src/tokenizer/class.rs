@@ -1,6 +1,7 @@
 //! The class by which transformers opens a folder's tokenizer: some keep of `tokenizer.json` the vocabulary, and bring all else along.
 
 use manyhands_engine::shown;
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::from_gguf::{Bytes, byte_level, pre_tokenizer};
@@ -30,6 +31,7 @@ const AS_FILE: [&str; 3] = ["PreTrainedTokenizer", "PreTrainedTokenizerFast", "T
 ///
 /// **Source**: `tokenization_auto.py` of transformers 5.24; the golden values are its tokens.
 pub(super) fn as_class(text: String, config: &Json, network: &Json) -> Result<String, String> {
+    let text = with_listed_flags(text, config);
     let Some((name, class)) = chosen(&text, config, network) else { return Ok(text) };
     let Ok(mut json) = serde_json::from_str::<Json>(&text) else { return Ok(text) };
     let model = json["model"]["type"].as_str().unwrap_or("another kind");
@@ -80,6 +82,37 @@ pub(super) fn as_class(text: String, config: &Json, network: &Json) -> Result<St
         }
     }
     Ok(if around(&json) == before { text } else { json.to_string() })
+}
+
+/// The text of a `tokenizer.json`, whose added tokens have the flags that `tokenizer_config.json` lists: transformers asks it first.
+fn with_listed_flags(text: String, config: &Json) -> String {
+    #[derive(Deserialize)]
+    struct Added {
+        added_tokens: Vec<Json>,
+    }
+    let Some(listed) = config["added_tokens_decoder"].as_object() else { return text };
+    let Ok(Added { added_tokens }) = serde_json::from_str(&text) else { return text };
+    let flagged = |token: &Json| {
+        let mut token = token.clone();
+        let Some(entry) = listed.get(&token["id"].to_string()) else { return token };
+        if entry["content"] == token["content"] {
+            let flag = |key: &str, usual: bool| entry[key].as_bool().unwrap_or(usual);
+            let is_special = flag("special", false);
+            token["special"] = is_special.into();
+            token["normalized"] = flag("normalized", !is_special).into();
+            for key in ["single_word", "lstrip", "rstrip"] {
+                token[key] = flag(key, false).into();
+            }
+        }
+        token
+    };
+    let flagged: Vec<Json> = added_tokens.iter().map(flagged).collect();
+    if flagged == added_tokens {
+        return text;
+    }
+    let Ok(mut json) = serde_json::from_str::<Json>(&text) else { return text };
+    json["added_tokens"] = flagged.into();
+    json.to_string()
 }
 
 /// All that a class sets, without the vocabulary, which may be large.
