@@ -263,13 +263,18 @@ fn letters_that_transformers_takes_otherwise_are_refused() {
     }
     let line = "finetune cased texts.csv --dry-run --adapters cpu";
     let write = |config: Value| fs::write(to.join("tokenizer_config.json"), config.to_string()).unwrap();
-    for config in [json!({"tokenizer_class": "BertTokenizer"}), json!({"do_lower_case": true}), json!({})] {
+    let same = [json!({"tokenizer_class": "BertTokenizer"}), json!({"strip_accents": true}), json!({})];
+    for config in same {
         write(config);
         assert!(succeed(&folder, line).contains("texts: 48, of "));
     }
-    write(json!({"tokenizer_class": "BertTokenizer", "do_lower_case": false}));
-    let refusal = refused(&folder, line);
-    assert!(refusal.contains("treats capital letters or accents otherwise than `tokenizer_config.json`"), "{refusal}");
+    for config in [json!({"tokenizer_class": "BertTokenizer", "do_lower_case": false}), json!({"strip_accents": false})]
+    {
+        write(config);
+        let refusal = refused(&folder, line);
+        let problem = "treats capital letters or accents otherwise than `tokenizer_config.json`";
+        assert!(refusal.contains(problem), "{refusal}");
+    }
     write(json!({"tokenizer_class": "TokenizersBackend", "do_lower_case": false}));
     assert!(succeed(&folder, line).contains("texts: 48, of "));
 }

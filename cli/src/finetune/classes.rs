@@ -108,8 +108,14 @@ fn refuse_texts(model: &Path, texts: &Path) -> Result<()> {
 
 /// Refuses a `tokenizer.json` whose letters transformers would take otherwise: its class for BERT goes by `tokenizer_config.json`.
 fn refuse_other_letters(files: &ModelFiles, path: &Path) -> Result<()> {
-    let letters =
-        |text: &str| -> Option<Value> { serde_json::from_str::<Value>(text).ok()?.get("normalizer").cloned() };
+    let letters = |text: &str| -> Option<Value> {
+        let mut letters = serde_json::from_str::<Value>(text).ok()?.get("normalizer")?.clone();
+        // Where nothing is said, accents go with capital letters.
+        if letters.is_object() && letters["strip_accents"].is_null() {
+            letters["strip_accents"] = letters["lowercase"].clone();
+        }
+        Some(letters)
+    };
     if letters(Tokenizer::of(files)?.json()) == letters(&manyhands_engine::files::read_text(path)?) {
         return Ok(());
     }
