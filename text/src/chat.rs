@@ -252,9 +252,12 @@ fn in_folder(folder: &Path) -> Result<Option<String>> {
 
 /// The template for tools of a folder, if it has one of its own: a file, or one of the list in `tokenizer_config.json`.
 fn for_tools(folder: &Path) -> Result<Option<String>> {
+    let path = folder.join("additional_chat_templates").join("tool_use.jinja");
+    if path.exists() {
+        return files::read_text(&path).map(Some);
+    }
     if folder.join("chat_template.jinja").exists() {
-        let path = folder.join("additional_chat_templates").join("tool_use.jinja");
-        return if path.exists() { files::read_text(&path).map(Some) } else { Ok(None) };
+        return Ok(None);
     }
     let config = optional_json(&folder.join("tokenizer_config.json"))?;
     let list = config.get("chat_template").and_then(|list| list.as_array());

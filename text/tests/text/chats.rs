@@ -123,9 +123,13 @@ fn tools_have_their_own_template_where_there_are_two() {
     }
     let list = ["default", "tool_use"].map(|name| serde_json::json!({"name": name, "template": source(name)}));
     let in_a_list = serde_json::json!({"chat_template": list, "eos_token": "<|im_end|>"});
-    for layout in ["list", "files"] {
+    let as_text = serde_json::json!({"chat_template": source("default"), "eos_token": "<|im_end|>"});
+    for layout in ["list", "files", "text and file"] {
         if layout == "list" {
             std::fs::write(path("tokenizer_config.json"), in_a_list.to_string()).unwrap();
+        } else if layout == "text and file" {
+            std::fs::remove_file(path("chat_template.jinja")).unwrap();
+            std::fs::write(path("tokenizer_config.json"), as_text.to_string()).unwrap();
         } else {
             std::fs::remove_file(path("tokenizer_config.json")).unwrap();
             std::fs::write(path("chat_template.jinja"), source("default")).unwrap();
