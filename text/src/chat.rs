@@ -113,7 +113,9 @@ impl ChatTemplate {
     }
 
     fn add(&mut self, name: &'static str, source: &str) -> Result<()> {
-        let (source, marks_answers) = with_filters(source);
+        // Jinja ends all lines of a template by `\n`.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let (source, marks_answers) = with_filters(&source);
         self.environment.add_template_owned(name, source).map_err(refuse)?;
         self.marking.extend(marks_answers.then_some(name));
         Ok(())

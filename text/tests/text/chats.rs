@@ -109,6 +109,20 @@ fn templates_that_fail_say_why() {
     }
 }
 
+/// Files may have the line ends of Windows or of old Macs, and literals in them, too; those that are written as such stay.
+#[test]
+fn lines_of_templates_end_as_in_jinja() {
+    let model = ModelFiles::open(&golden::path("smollm")).unwrap();
+    let tokenizer = Tokenizer::of(&model).unwrap();
+    let source = "A\nB\n{% for m in messages %}\n{{ m.content }}\n{% endfor %}{{ 'x\ny\\r\\n' }}\n";
+    let message = Value::from_pairs([("role", "user"), ("content", "one\r\n")]);
+    for end in ["\n", "\r\n", "\r"] {
+        let template = ChatTemplate::new(&source.replace('\n', end), &tokenizer).unwrap();
+        let text = template.render(std::slice::from_ref(&message), None, Ending::Closed).unwrap();
+        assert_eq!(text, "A\nB\none\r\n\nx\ny\r\n", "{end:?}");
+    }
+}
+
 /// Some models have a template for tools, in a file of its own or in a list.
 #[test]
 fn tools_have_their_own_template_where_there_are_two() {
