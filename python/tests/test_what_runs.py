@@ -68,7 +68,6 @@ OPTIMIZER_WAYS = {
 }
 #: Modules of PyTorch that are refused, and the way out.
 TORCH_WAYS = {
-    "AdaptiveMaxPool2d": "`MaxPool2d` with a size of your own",
     "Conv3d": "none",
     "CosineSimilarity": "products and sums in a loss of your own",
     "InstanceNorm2d": "`GroupNorm` with a group for each channel",

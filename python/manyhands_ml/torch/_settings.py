@@ -47,6 +47,8 @@ _BATCH_NORM = _named("num_features eps momentum affine bias track_running_stats"
 MODULES: dict[type, Named] = {
     nn.AdaptiveAvgPool1d: _named("output_size"),
     nn.AdaptiveAvgPool2d: _named("output_size"),
+    nn.AdaptiveMaxPool1d: _named("output_size", {"return_indices": False}),
+    nn.AdaptiveMaxPool2d: _named("output_size", {"return_indices": False}),
     nn.AvgPool1d: _named(f"{_POOL} count_include_pad"),
     nn.AvgPool2d: _named(f"{_POOL} count_include_pad", {"divisor_override": None}),
     nn.BatchNorm1d: _BATCH_NORM,
@@ -107,6 +109,8 @@ MODULES: dict[type, Named] = {
     ),
     nn.Unflatten: _named("dim unflattened_size"),
     nn.Upsample: _named("size scale_factor mode align_corners", free={"recompute_scale_factor": "factors are whole"}),
+    nn.ZeroPad1d: _named("padding"),
+    nn.ZeroPad2d: _named("padding"),
 }
 
 _OLD = {"size_average": "PyTorch makes `reduction` of it", "reduce": "PyTorch makes `reduction` of it"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import activations, pooling, recurrent, shapes, weighted
+from . import activations, pooling, recurrent, reductions, shapes, weighted
 from .arithmetic import inverted
 from .call import MODULES, Call, Handler, Refused, argument, check_settings, made
 from .functions import ARGUMENTS, AS_MODULES, FUNCTIONS, function
@@ -11,5 +11,5 @@ from .shapes import cropped
 
 __all__ = [
     "ARGUMENTS", "AS_MODULES", "FUNCTIONS", "MODULES", "OF_INPUTS", "Call", "Handler", "Refused", "Sequences", "activations", "argument",
-    "check_settings", "cropped", "function", "inverted", "made", "pooling", "recurrent", "settled", "shapes", "weighted",
+    "check_settings", "cropped", "function", "inverted", "made", "pooling", "recurrent", "reductions", "settled", "shapes", "weighted",
 ]

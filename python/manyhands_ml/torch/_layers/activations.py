@@ -33,9 +33,12 @@ def _with_setting(kind: str, key: str, attribute: str) -> Handler:
 
 def _softmax(call: Call) -> Tensor:
     dim, rank = call.module.dim, len(call.x.shape)
-    if dim not in (-1, rank):
-        raise Refused(f"`dim` needs to be the last axis, but is {dim}")
-    x = call.graph.plain(call.x)
+    if dim is None or dim % (rank + 1) == 0:
+        raise Refused(f"`dim` needs an axis of a row, but is {dim}")
+    axis = dim % (rank + 1) - 1
+    x = call.graph.plain(call.x) if axis == rank - 1 else call.x
+    if x.order[-1:] != (axis,):
+        x = call.graph.ordered(x, (*(other for other in range(rank) if other != axis), axis))
     return call.graph.unary(call.name, {"type": "Softmax"}, x, is_positive=True)
 
 

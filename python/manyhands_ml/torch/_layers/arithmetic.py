@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from .._graph import PICTURE, Tensor
+from .._graph import Tensor
 from .call import Call, Handler, Refused, argument
 
 
@@ -135,22 +135,3 @@ def concatenated(call: Call) -> Tensor:
     settings = {"type": "Concatenate", "axis": first.order.index(axis) + 1}
     name = call.graph.add(call.name, settings, tensors)
     return replace(first, name=name, shape=call.shape, flat=None, is_positive=all(tensor.is_positive for tensor in tensors))
-
-
-def mean_over(call: Call) -> Tensor:
-    dims, keepdim = argument(call, 1, "dim", None), bool(argument(call, 2, "keepdim", False))
-    x = call.x
-    rank = len(x.shape) + 1
-    wanted = sorted(dim % rank for dim in ([dims] if isinstance(dims, int) else dims or []))
-    if len(x.shape) == 3 and wanted == [2, 3]:
-        x = call.picture()
-        name = call.graph.add(call.name, {"type": "GlobalAveragePooling2D", "keepdims": keepdim}, [x])
-        order = PICTURE if keepdim else (0,)
-        return Tensor(name, call.shape, order, is_positive=x.is_positive)
-    if len(x.shape) == 2 and len(wanted) == 1 and wanted != [0]:
-        # Over either of the two axes: what the mean goes along is the first one here.
-        order = (wanted[0] - 1, 2 - wanted[0])
-        x = call.graph.ordered(x, order)
-        name = call.graph.add(call.name, {"type": "GlobalAveragePooling1D", "keepdims": keepdim}, [x])
-        return Tensor(name, call.shape, order if keepdim else (0,), is_positive=x.is_positive)
-    raise Refused(f"needs a mean over height and width, or over one axis of a sequence, but `dim` is {dims}")

@@ -11,9 +11,10 @@ from torch import nn
 
 from .._graph import Tensor
 from .activations import identity
-from .arithmetic import OF_TWO, concatenated, divided, equal_to, function_of, inverted_truth, mean_over, of_two, power, square, unequal_to
+from .arithmetic import OF_TWO, concatenated, divided, equal_to, function_of, inverted_truth, of_two, power, square, unequal_to
 from .call import Call, Handler, Refused, argument, made
 from .recurrent import Sequences, States, Steps
+from .reductions import expanded, largest, largest_and_place, mean_over, stacked, sum_over, values_of, with_zeros
 from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, taken, transpose_axes, turned, unbound
 
 
@@ -54,6 +55,8 @@ def _upsample_module(
 AS_MODULES: dict[str, Callable[..., Any]] = {
     "adaptive_avg_pool1d": nn.AdaptiveAvgPool1d,
     "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
+    "adaptive_max_pool1d": nn.AdaptiveMaxPool1d,
+    "adaptive_max_pool2d": nn.AdaptiveMaxPool2d,
     "avg_pool1d": nn.AvgPool1d,
     "avg_pool2d": nn.AvgPool2d,
     "elu": lambda alpha=1.0, inplace=False: nn.ELU(alpha),
@@ -104,6 +107,8 @@ def _getitem(call: Call) -> Any:
     source, index = call.args
     if isinstance(source, list):
         if source[index] is None:
+            if call.value is not None and call.value.dtype == torch.int64:
+                raise Refused("reads places of the largest numbers, which is not supported")
             raise Refused("reads weights of attention, which the engine does not give: leave them out by `need_weights=False`")
         return source[index]
     if isinstance(source, Tensor) and source.batch:
@@ -135,14 +140,18 @@ def _getitem(call: Call) -> Any:
 FUNCTIONS: dict[str, Handler] = {
     "_to_copy": _converted,
     "alias": identity,
+    "amax": largest,
     "cat": concatenated,
     "chunk": split_axis,
     "clone": identity,
     "concat": concatenated,
     "contiguous": identity,
+    "div": divided,
     "dropout": _dropout_function,
     "eq": equal_to,
     "exp": function_of("exponential", is_positive=True),
+    "expand": expanded,
+    "expand_as": expanded,
     "flatten": _flatten_function,
     "float": _converted,
     "getitem": _getitem,
@@ -150,11 +159,14 @@ FUNCTIONS: dict[str, Handler] = {
     "log": function_of("log"),
     "logical_not": inverted_truth,
     "mT": turned,
+    "max": largest_and_place,
     "mean": mean_over,
     "ne": unequal_to,
+    "pad": with_zeros,
     "permute": permute,
     "pow": power,
     "reciprocal": function_of("reciprocal"),
+    "repeat": expanded,
     "reshape": reshaped,
     "rsqrt": function_of("sqrt", "reciprocal", is_positive=True),
     "select": selected,
@@ -164,15 +176,17 @@ FUNCTIONS: dict[str, Handler] = {
     "sqrt": function_of("sqrt", is_positive=True),
     "square": square,
     "squeeze": reshaped,
+    "stack": stacked,
+    "sum": sum_over,
     "swapaxes": transpose_axes,
     "to": _converted,
     "transpose": transpose_axes,
     "truediv": divided,
     "type_as": _converted,
-    "div": divided,
     "unbind": unbound,
     "unflatten": reshaped,
     "unsqueeze": reshaped,
+    "values": values_of,
     "view": reshaped,
 }
 
@@ -181,14 +195,18 @@ FUNCTIONS: dict[str, Handler] = {
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "_to_copy": ("dtype",),
     "alias": (),
+    "amax": ("dim", "keepdim"),
     "cat": ("tensors", "dim"),
     "chunk": ("chunks", "dim"),
     "clone": ("memory_format",),
     "concat": ("tensors", "dim"),
     "contiguous": ("memory_format",),
+    "div": (),
     "dropout": ("p", "training", "train", "inplace"),
     "eq": (),
     "exp": (),
+    "expand": (),
+    "expand_as": (),
     "flatten": ("start_dim", "end_dim"),
     "float": (),
     "getitem": (),
@@ -196,11 +214,14 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "log": (),
     "logical_not": (),
     "mT": (),
+    "max": ("dim", "keepdim", "other"),
     "mean": ("dim", "keepdim"),
     "ne": (),
+    "pad": ("pad", "mode", "value"),
     "permute": ("dims",),
     "pow": (),
     "reciprocal": (),
+    "repeat": (),
     "reshape": ("shape",),
     "rsqrt": (),
     "select": ("dim", "index"),
@@ -210,15 +231,17 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "sqrt": (),
     "square": (),
     "squeeze": ("dim",),
+    "stack": ("tensors", "dim"),
+    "sum": ("dim", "keepdim", "dtype"),
     "swapaxes": ("dim0", "dim1", "axis0", "axis1"),
     "to": ("dtype", "copy"),
     "transpose": ("dim0", "dim1"),
     "truediv": (),
     "type_as": (),
-    "div": (),
     "unbind": ("dim",),
     "unflatten": ("dim", "sizes"),
     "unsqueeze": ("dim",),
+    "values": (),
     "view": ("size",),
 }
 

@@ -205,6 +205,9 @@ def _embedding(call: Call) -> Tensor:
         raise Refused("`padding_idx` is not supported of a weight that another module reads, too, and by which padding learns")
     settings = {"type": "Embedding", "input_dim": module.num_embeddings, "output_dim": module.embedding_dim}
     name = call.weighted(settings, [ids], {"embeddings": Weight([module.weight], *same())}, module.padding_idx)
+    if not ids.shape:
+        # One vector a row, which the engine has as a sequence of one.
+        name = call.graph.add(f"{name}.one", {"type": "Flatten"}, [replace(ids, name=name)])
     x = Tensor(name, call.shape, tuple(range(len(call.shape))))
     padding = module.padding_idx
     if padding is None:

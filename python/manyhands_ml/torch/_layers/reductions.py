@@ -1,0 +1,160 @@
+"""Sums, means and the largest numbers over axes, and axes that are made longer: zeros, copies, tensors side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from .._graph import PICTURE, Tensor
+from .arithmetic import concatenated, of_two
+from .call import MODULES, Call, Handler, Refused, argument
+
+
+def _pooled(call: Call, kind: str, x: Tensor, axes: list[int], keeps: bool) -> Tensor:
+    """A mean or the largest number over some axes of a row."""
+    x = call.graph.plain(x) if x.flat is not None else x
+    rest = [axis for axis in x.order if axis not in axes]
+    x = call.graph.ordered(x, (*axes, *rest))
+    left = [x.shape[axis] for axis in rest]
+    sizes = [math.prod(x.shape[axis] for axis in axes), math.prod(left)]
+    flat = call.graph.add(f"{call.name}.flat", {"type": "Reshape", "target_shape": sizes}, [x])
+    name = call.graph.add(call.name, {"type": f"Global{kind}Pooling1D"}, [replace(x, name=flat)])
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    order = x.order
+    if not keeps:
+        shape, order = tuple(x.shape[axis] for axis in sorted(rest)), tuple(sorted(rest).index(axis) for axis in rest)
+    here = [shape[axis] for axis in order] or [1]
+    if len(here) > 1:
+        name = call.graph.add(f"{call.name}.shaped", {"type": "Reshape", "target_shape": here}, [replace(x, name=name)])
+    return Tensor(name, shape, order, is_positive=x.is_positive)
+
+
+def _over(call: Call) -> tuple[list[int], bool]:
+    """Axes of a row that go, and whether each stays as one of 1."""
+    dims, keeps = argument(call, 1, "dim", None), bool(argument(call, 2, "keepdim", False))
+    rank = len(call.x.shape) + 1
+    axes = sorted(int(dim) % rank - 1 for dim in ([dims] if isinstance(dims, int) else dims or []))
+    if not axes or axes[0] < 0:
+        raise Refused("needs `dim`, and other axes than the first, along which batches are split")
+    if argument(call, 3, "dtype", None) is not None:
+        raise Refused("`dtype` is not supported")
+    return axes, keeps
+
+
+def mean_over(call: Call) -> Tensor:
+    axes, keeps = _over(call)
+    if len(call.x.shape) == 3 and axes == [1, 2]:
+        x = call.picture()
+        name = call.graph.add(call.name, {"type": "GlobalAveragePooling2D", "keepdims": keeps}, [x])
+        return Tensor(name, call.shape, PICTURE if keeps else (0,), is_positive=x.is_positive)
+    return _pooled(call, "Average", call.x, axes, keeps)
+
+
+def sum_over(call: Call) -> Tensor:
+    axes, keeps = _over(call)
+    mean = _pooled(replace(call, name=f"{call.name}.mean"), "Average", call.x, axes, keeps)
+    count = float(math.prod(call.x.shape[axis] for axis in axes))
+    return call.graph.unary(call.name, {"type": "Rescaling", "scale": count, "offset": 0.0}, mean, mean.is_positive)
+
+
+def largest(call: Call) -> Tensor:
+    return _pooled(call, "Max", call.x, *_over(call))
+
+
+def largest_and_place(call: Call) -> Any:
+    """The largest numbers along an axis, and not their places; or the larger one of two tensors' numbers."""
+    if isinstance(argument(call, 1, "other", None), Tensor):
+        return of_two(replace(call, args=(call.x, argument(call, 1, "other", None)), kwargs={}), "Maximum")
+    return [largest(call), None]
+
+
+def values_of(call: Call) -> Any:
+    """`max(dim=1).values`."""
+    return call.args[0][0]
+
+
+def _adaptive_max_pool(rank: int) -> Handler:
+    def handler(call: Call) -> Any:
+        wanted = call.module.output_size
+        if {*(wanted if isinstance(wanted, (tuple, list)) else [wanted])} != {1} or len(call.x.shape) != rank + 1:
+            raise Refused(f"`output_size` needs 1, but is {wanted}")
+        made = _pooled(call, "Max", call.x, list(range(1, rank + 1)), True)
+        # The operation below it gives places, too.
+        return [made, None] if isinstance(call.value, tuple) else made
+
+    return handler
+
+
+def stacked(call: Call) -> Tensor:
+    """Tensors one after the other along a new axis."""
+    dim = int(argument(call, 1, "dim", 0)) % call.value.dim()
+    if not dim:
+        raise Refused("`dim` needs to be another than the first, along which batches are split")
+    parts = []
+    for x in call.args[0] if call.args else call.kwargs["tensors"]:
+        x = call.graph.plain(x)
+        shape = (*x.shape[: dim - 1], 1, *x.shape[dim - 1 :])
+        name = call.graph.add(f"{call.name}.part", {"type": "Reshape", "target_shape": list(shape)}, [x])
+        parts.append(replace(x, name=name, shape=shape, order=tuple(range(len(shape)))))
+    return concatenated(replace(call, args=(parts, dim), kwargs={}))
+
+
+def with_zeros(call: Call) -> Tensor:
+    """Zeros before and behind the numbers of some axes, the last one first, as `pad` has them."""
+    if argument(call, 2, "mode", "constant") != "constant" or argument(call, 3, "value", None) not in (None, 0):
+        raise Refused('`mode` needs "constant", and `value` 0')
+    return _with_zeros(call, [int(size) for size in argument(call, 1, "pad", ())])
+
+
+def _with_zeros(call: Call, sizes: list[int]) -> Tensor:
+    x = call.graph.plain(call.x) if call.x.flat is not None else call.x
+    if min(sizes) < 0 or len(sizes) // 2 > len(x.shape):
+        raise Refused(f"needs numbers from 0, and none for the batch, but gets {sizes}")
+    for place, sides in enumerate(zip(sizes[::2], sizes[1::2])):
+        if not any(sides):
+            continue
+        axis, here = len(x.shape) - 1 - place, [x.shape[axis] for axis in x.order]
+        at, longer = x.order.index(axis), x.shape[axis] + sum(sides)
+        whole = [math.prod(here[:at]), x.shape[axis], math.prod(here[at + 1 :])]
+        name = call.graph.add(f"{call.name}.whole", {"type": "Reshape", "target_shape": whole}, [x])
+        settings = {"type": "ZeroPadding2D", "padding": [[0, 0], list(sides)]}
+        name = call.graph.add(f"{call.name}.zeros", settings, [replace(x, name=name)])
+        here[at] = longer
+        name = call.graph.add(call.name, {"type": "Reshape", "target_shape": here}, [replace(x, name=name)])
+        x = replace(x, name=name, shape=(*x.shape[:axis], longer, *x.shape[axis + 1 :]))
+    return x
+
+
+def _zero_pad(call: Call) -> Tensor:
+    return _with_zeros(call, list(call.module.padding))
+
+
+def expanded(call: Call) -> Tensor:
+    """Copies along axes of 1: `expand`, `expand_as` and `repeat`."""
+    x, shape = call.x, call.shape
+    if len(shape) != len(x.shape) or any(size not in (1, wanted) for size, wanted in zip(x.shape, shape)):
+        raise Refused(f"needs to copy along axes of 1, but makes rows of shape {shape} of rows of shape {x.shape}")
+    x = call.graph.plain(x) if x.flat is not None else x
+    for axis, count in enumerate(shape):
+        if x.shape[axis] == count:
+            continue
+        rest = [other for other in x.order if other != axis]
+        flat = call.graph.add(f"{call.name}.flat", {"type": "Reshape", "target_shape": [math.prod(x.shape)]}, [x])
+        name = call.graph.add(f"{call.name}.copies", {"type": "RepeatVector", "n": count}, [replace(x, name=flat)])
+        x = replace(x, name=name, shape=(*x.shape[:axis], count, *x.shape[axis + 1 :]), order=(axis, *rest))
+        settings = {"type": "Reshape", "target_shape": [x.shape[axis] for axis in x.order]}
+        x = replace(x, name=call.graph.add(call.name, settings, [x]))
+    return x
+
+
+MODULES.update(
+    {
+        nn.AdaptiveMaxPool1d: _adaptive_max_pool(1),
+        nn.AdaptiveMaxPool2d: _adaptive_max_pool(2),
+        nn.ZeroPad1d: _zero_pad,
+        nn.ZeroPad2d: _zero_pad,
+    }
+)

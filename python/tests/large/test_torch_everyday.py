@@ -1,0 +1,174 @@
+"""Do everyday networks of PyTorch, as their authors write them, train as in PyTorch? Losses and weights of four steps are PyTorch's own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from manyhands_ml import ModelError
+from manyhands_ml.torch import Trainer
+
+F = nn.functional
+ROWS = 12
+
+
+class One(nn.Module):
+    """A function of inputs and this module's layers."""
+
+    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function, self.layers = function, nn.ModuleList(layers)
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x, *self.layers)
+
+
+class OfTwo(One):
+    def forward(self, x: Any, other: Any) -> Any:
+        return self.function(x, other, *self.layers)
+
+
+def steps_as_in_pytorch(module: nn.Module, inputs: Any, targets: torch.Tensor, loss: Any = None) -> None:
+    """Four steps of PyTorch and of three adapters, and a prediction."""
+    loss, inputs = loss or nn.CrossEntropyLoss(), inputs if isinstance(inputs, tuple) else (inputs,)
+    other = copy.deepcopy(module)
+    one, two = (torch.optim.AdamW(it.parameters(), lr=2e-3, eps=1e-3) for it in (module, other))
+    trainer = Trainer(other, loss, two, adapters="cpu,cpu,cpu", batch_statistics="batch")
+    for _ in range(4):
+        one.zero_grad()
+        value = loss(module(*inputs), targets)
+        value.backward()
+        one.step()
+        assert trainer.fit([(inputs if len(inputs) > 1 else inputs[0], targets)])["loss"][0] == pytest.approx(value.item(), rel=1e-5)
+    torch.testing.assert_close(other.state_dict(), module.state_dict(), atol=1e-5, rtol=1e-4)
+    module.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.as_tensor(trainer.predict(list(inputs))), module(*inputs), atol=1e-5, rtol=1e-4)
+
+
+def _told(module: nn.Module, *inputs: torch.Tensor) -> str:
+    trainer = Trainer(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1), adapters="cpu")
+    with pytest.raises(ModelError) as caught:
+        trainer.predict(list(inputs))
+    return str(caught.value)
+
+
+def _largest(of: Callable[[Any], Any]) -> Callable[[], nn.Module]:
+    return lambda: One(lambda x, words, conv, out: out(of(conv(words(x).transpose(1, 2)))), nn.Embedding(20, 6), nn.Conv1d(6, 4, 3), nn.Linear(4, 3))
+
+
+def _pooled(x: Any, steps: Any, score: Any, out: Any) -> Any:
+    """Attention over steps of a recurrent network."""
+    seen, _ = steps(x)
+    return out((F.softmax(score(seen), dim=1) * seen).sum(dim=1))
+
+
+def _upsampled(x: Any, first: Any, down: Any, up: Any, last: Any) -> Any:
+    """The smallest U-Net, with the padding of pictures of odd sizes."""
+    skip = first(x)
+    y = up(F.relu(down(skip)))
+    rows, cols = skip.size(2) - y.size(2), skip.size(3) - y.size(3)
+    y = F.pad(y, [cols // 2, cols - cols // 2, rows // 2, rows - rows // 2])
+    return last(torch.cat([skip, y], dim=1)).mean((2, 3))
+
+
+def _squeezed(x: Any, conv: Any, gate: Any, out: Any) -> Any:
+    """Squeeze and excitation, and attention to places by the mean and the largest of channels."""
+    y = conv(x)
+    batch, channels, _, _ = y.size()
+    y = y * torch.sigmoid(gate(F.adaptive_max_pool2d(y, 1).view(batch, channels))).view(batch, channels, 1, 1).expand_as(y)
+    y = y * torch.sigmoid(y.mean(dim=1, keepdim=True) + y.max(dim=1, keepdim=True)[0])
+    return out(y.sum((2, 3)))
+
+
+WORDS: dict[str, Callable[[], nn.Module]] = {
+    "max": _largest(lambda y: y.max(dim=2)[0]),
+    "max.values": _largest(lambda y: y.max(dim=-1).values),
+    "torch.max": _largest(lambda y: torch.max(F.relu(y), 2)[0]),
+    "amax": _largest(lambda y: y.amax(-1)),
+    "adaptive_max_pool1d": _largest(lambda y: F.adaptive_max_pool1d(y, 1).squeeze(-1)),
+    "AdaptiveMaxPool1d, exported": _largest(nn.Sequential(nn.AdaptiveMaxPool1d(1), nn.Flatten())),
+    "sum": _largest(lambda y: y.sum(-1)),
+    "factors": lambda: One(
+        lambda x, v, out: out(0.5 * (v(x).sum(1).pow(2) - v(x).pow(2).sum(dim=1))), nn.Embedding(20, 4), nn.Linear(4, 3)
+    ),
+}
+SERIES: dict[str, Callable[[], nn.Module]] = {
+    "attention over steps": lambda: One(_pooled, nn.GRU(3, 5, batch_first=True, bidirectional=True), nn.Linear(10, 1), nn.Linear(10, 3)),
+    "padding before": lambda: One(lambda x, conv: conv(F.pad(x.transpose(1, 2), (2, 0))).mean(-1), nn.Conv1d(3, 3, 3)),
+    "autoencoder": lambda: One(
+        lambda x, one, other: other(one(x)[1][0][-1].unsqueeze(1).repeat(1, x.size(1), 1))[0].sum(1),
+        nn.LSTM(3, 5, batch_first=True),
+        nn.LSTM(5, 3, batch_first=True),
+    ),
+    "mixture": lambda: One(
+        lambda x, gate, *experts: (F.softmax(gate(x.mean(1)), 1).unsqueeze(-1) * torch.stack([each(x[:, 0]) for each in experts], 1)).sum(1),
+        nn.Linear(3, 2),
+        nn.Linear(3, 3),
+        nn.Linear(3, 3),
+    ),
+    "sum over all": lambda: One(lambda x, linear: torch.cat([linear(x).sum((1, 2)).unsqueeze(1), x[:, 0, :2]], 1), nn.Linear(3, 3)),
+}
+PICTURES: dict[str, Callable[[], nn.Module]] = {
+    "U-Net": lambda: One(_upsampled, nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)),
+    "excitation": lambda: One(_squeezed, nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)),
+    "zeros": lambda: nn.Sequential(nn.ZeroPad2d((1, 0, 2, 0)), nn.Conv2d(3, 3, 2), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
+    "softmax of channels": lambda: One(lambda x, conv: conv(x).softmax(1).mean((2, 3)), nn.Conv2d(3, 3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_networks_of_words(name: str) -> None:
+    torch.manual_seed(1)
+    steps_as_in_pytorch(WORDS[name](), torch.randint(0, 20, (ROWS, 7)), torch.randint(0, 3, (ROWS,)))
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_networks_of_series(name: str) -> None:
+    torch.manual_seed(2)
+    steps_as_in_pytorch(SERIES[name](), torch.randn(ROWS, 7, 3), torch.randint(0, 3, (ROWS,)))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_networks_of_pictures(name: str) -> None:
+    torch.manual_seed(3)
+    steps_as_in_pytorch(PICTURES[name](), torch.randn(ROWS, 3, 9, 9), torch.randint(0, 3, (ROWS,)))
+
+
+def test_categories_beside_numbers() -> None:
+    """An `Embedding` of one place a row gives a vector, which joins the others."""
+    torch.manual_seed(4)
+
+    def joined(x: Any, numbers: Any, one: Any, other: Any, deep: Any) -> Any:
+        return deep(torch.cat([one(x[:, 0]), other(x[:, 1]), numbers], 1))
+
+    module = OfTwo(joined, nn.Embedding(5, 3), nn.Embedding(5, 2, padding_idx=0), nn.Sequential(nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 1)))
+    inputs = (torch.randint(0, 5, (ROWS, 2)), torch.randn(ROWS, 4))
+    steps_as_in_pytorch(module, inputs, torch.rand(ROWS, 1).round(), nn.BCEWithLogitsLoss())
+
+
+def test_factors_of_two_embeddings() -> None:
+    torch.manual_seed(5)
+    module = OfTwo(lambda user, item, u, i: (u(user) * i(item)).sum(1), nn.Embedding(9, 5), nn.Embedding(8, 5))
+    steps_as_in_pytorch(module, (torch.randint(0, 9, (ROWS,)), torch.randint(0, 8, (ROWS,))), torch.randn(ROWS), nn.MSELoss())
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda x, linear: linear(x).max(1)[1], "reads places of the largest numbers"),
+        (lambda x, linear: linear(x).sum(), "call of `sum`: needs `dim`, and other axes than the first"),
+        (lambda x, linear: linear(x).sum(0), "call of `sum`: needs `dim`, and other axes than the first"),
+        (lambda x, linear: F.pad(linear(x), (1, 1), value=1.0), 'call of `pad`: `mode` needs "constant", and `value` 0'),
+        (lambda x, linear: F.pad(linear(x), (-1, 0)), "call of `pad`: needs numbers from 0"),
+        (lambda x, linear: linear(x).repeat(1, 2), "call of `repeat`: needs to copy along axes of 1"),
+        (lambda x, linear: torch.stack([linear(x), x]), "call of `stack`: `dim` needs to be another than the first"),
+    ],
+)
+def test_what_sums_and_copies_lack_is_refused(function: Any, told: str) -> None:
+    assert told in _told(One(function, nn.Linear(6, 6)), torch.randn(ROWS, 6))
