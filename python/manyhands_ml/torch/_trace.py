@@ -86,7 +86,7 @@ def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.G
         ModelError: If neither can.
     """
     try:
-        traced = torch.fx.symbolic_trace(module)
+        traced = _symbolic(module)
     except Exception as error:
         exported = _exported(module, examples)
         if exported is not None:
@@ -102,6 +102,19 @@ def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.G
     traced.graph.eliminate_dead_code()
     traced.recompile()
     return traced, problems
+
+
+class _WithBuffers(torch.fx.Tracer):  # type: ignore[misc]
+    """Reads buffers as it reads parameters: a forward may cut them by the length of its input, as `self.positions[:, : x.size(1)]`."""
+
+    proxy_buffer_attributes = True
+
+
+def _symbolic(module: nn.Module) -> torch.fx.GraphModule:
+    try:
+        return torch.fx.symbolic_trace(module)
+    except Exception:
+        return torch.fx.GraphModule(module, _WithBuffers().trace(module))
 
 
 def _exported(module: nn.Module, examples: list[torch.Tensor]) -> torch.fx.GraphModule | None:
