@@ -446,7 +446,6 @@ def test_all_problems_come_in_one_message() -> None:
     [
         (lambda: Called(lambda x: x if x.sum() > 0 else -x), "needs a forward that `torch.fx` can trace"),
         (lambda: nn.LSTM(6, 4), "module `` (LSTM)"),
-        (lambda: Called(lambda x, gru: gru(x)[0][:, -1], nn.GRU(6, 4, batch_first=True, bidirectional=True)), "is bidirectional"),
         (lambda: Called(lambda x, norm: norm(x), nn.BatchNorm1d(6, momentum=None)), "`momentum=None`"),
         (lambda: Called(lambda x: x[:, ::2]), "needs slices without a step"),
         (lambda: Called(lambda x: x[:2]), "begin with `:`"),

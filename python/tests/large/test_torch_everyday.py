@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,13 @@ class One(nn.Module):
         return self.function(x, *self.layers)
 
 
-class OfTwo(One):
+class OfTwo(nn.Module):
+    """A function of two inputs and this module's layers."""
+
+    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function, self.layers = function, nn.ModuleList(layers)
+
     def forward(self, x: Any, other: Any) -> Any:
         return self.function(x, other, *self.layers)
 
@@ -86,6 +93,38 @@ def _squeezed(x: Any, conv: Any, gate: Any, out: Any) -> Any:
     return out(y.sum((2, 3)))
 
 
+def _last(of: Callable[[Any], Any], kind: Any = nn.LSTM, **settings: Any) -> Callable[[], nn.Module]:
+    """What a recurrent module has read at last, of any layers and directions."""
+
+    def build() -> nn.Module:
+        steps = kind(3, 5, batch_first=True, **settings)
+        features = of(steps(torch.zeros(2, 7, 3))).shape[-1]
+        return One(lambda x, steps, out: out(of(steps(x))), steps, nn.Linear(features, 3))
+
+    return build
+
+
+def _from_zeros(x: Any, steps: Any, out: Any) -> Any:
+    first = torch.zeros(2, x.size(0), 5).to(x.device), torch.zeros(2, x.size(0), 5).to(x.device)
+    return out(steps(x, first)[0][:, -1, :])
+
+
+class Places(nn.Module):
+    """Sine and cosine of positions, as tutorials of PyTorch have them, in front of a transformer."""
+
+    def __init__(self, is_causal: bool) -> None:
+        super().__init__()
+        self.is_causal, self.first, self.last = is_causal, nn.Linear(3, 8), nn.Linear(8, 3)
+        rates = torch.arange(20).unsqueeze(1) * torch.exp(torch.arange(0, 8, 2) * (-math.log(10000.0) / 8))
+        self.register_buffer("pe", torch.stack([rates.sin(), rates.cos()], 2).flatten(1).unsqueeze(0))
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, x: Any) -> Any:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.size(1)) if self.is_causal else None
+        return self.last(self.encoder(self.first(x) * math.sqrt(8) + self.pe[:, : x.size(1)], mask)[:, -1, :])
+
+
 WORDS: dict[str, Callable[[], nn.Module]] = {
     "max": _largest(lambda y: y.max(dim=2)[0]),
     "max.values": _largest(lambda y: y.max(dim=-1).values),
@@ -113,6 +152,18 @@ SERIES: dict[str, Callable[[], nn.Module]] = {
         nn.Linear(3, 3),
     ),
     "sum over all": lambda: One(lambda x, linear: torch.cat([linear(x).sum((1, 2)).unsqueeze(1), x[:, 0, :2]], 1), nn.Linear(3, 3)),
+}
+SERIES |= {
+    "last of two directions": _last(lambda made: made[0][:, -1], bidirectional=True),
+    "states of two directions": _last(lambda made: torch.cat((made[1][0][-2, :, :], made[1][0][-1, :, :]), 1), bidirectional=True, num_layers=2),
+    "states of two directions, GRU": _last(lambda made: torch.cat([made[1][0], made[1][1]], -1), nn.GRU, bidirectional=True),
+    "state, squeezed": _last(lambda made: made[1][0].squeeze(0)),
+    "state, squeezed, GRU": _last(lambda made: made[1].squeeze(0), nn.GRU),
+    "first of one": _last(lambda made: made[1][0][0]),
+    "all steps and the last": _last(lambda made: made[0].mean(1) + made[0][:, -1]),
+    "from zeros": lambda: One(_from_zeros, nn.LSTM(3, 5, 2, batch_first=True), nn.Linear(5, 3)),
+    "places": lambda: Places(False),
+    "places, no later steps": lambda: Places(True),
 }
 PICTURES: dict[str, Callable[[], nn.Module]] = {
     "U-Net": lambda: One(_upsampled, nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)),
@@ -172,3 +223,15 @@ def test_factors_of_two_embeddings() -> None:
 )
 def test_what_sums_and_copies_lack_is_refused(function: Any, told: str) -> None:
     assert told in _told(One(function, nn.Linear(6, 6)), torch.randn(ROWS, 6))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda x, steps: steps(x, (torch.ones(2, x.size(0), 5), torch.zeros(2, x.size(0), 5)))[0], "another initial state is not supported"),
+        (lambda x, steps: steps(x)[1][0][0], "needs a state of its last layer"),
+        (lambda x, steps: steps(x)[1][1][-1], "needs the state of its last layer"),
+    ],
+)
+def test_states_that_the_engine_lacks_are_refused(function: Any, told: str) -> None:
+    assert told in _told(One(function, nn.LSTM(3, 5, 2, batch_first=True)), torch.randn(ROWS, 7, 3))

@@ -120,12 +120,13 @@ def _getitem(call: Call) -> Any:
             return Steps(source)
         return States(source)
     if isinstance(source, States):
-        # The state behind the last step: h of (h, c), or of a GRU the last of its layers.
+        # h of (h, c), or states of the last step.
         is_lstm = isinstance(call.value, torch.Tensor) and call.value.dim() == 3
         if is_lstm and index == 0:
             return source
-        if not is_lstm and index == -1:
-            return source.source.last(False)
+        place = index[0] if isinstance(index, tuple) and all(part in (slice(None), ...) for part in index[1:]) else index
+        if not is_lstm and isinstance(place, int):
+            return source.source.state(place)
         raise Refused("needs the state of its last layer: `h[-1]`")
     if isinstance(source, Steps):
         whole = slice(None)
@@ -134,6 +135,14 @@ def _getitem(call: Call) -> Any:
             return source.source.last(False)
         raise Refused("needs all steps of a recurrent module, or the last one: `[:, -1]`")
     raise Refused(f"an index {index} into a tensor is not supported")
+
+
+def _squeezed(call: Call) -> Tensor:
+    """Without axes of 1; of the state of a recurrent module, that of its only layer."""
+    source = call.args[0]
+    if isinstance(source, States) and isinstance(call.value, torch.Tensor) and argument(call, 1, "dim", None) == 0 and call.value.dim() == 2:
+        return source.source.state(0)
+    return reshaped(call)
 
 
 #: Functions and methods, by name.
@@ -175,7 +184,7 @@ FUNCTIONS: dict[str, Handler] = {
     "split_with_sizes": split_axis,
     "sqrt": function_of("sqrt", is_positive=True),
     "square": square,
-    "squeeze": reshaped,
+    "squeeze": _squeezed,
     "stack": stacked,
     "sum": sum_over,
     "swapaxes": transpose_axes,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.utils import _pytree
 
-from .._graph import Settings, Tensor, Weight, same
-from .call import MODULES, Call, Refused
+from .._graph import Held, Settings, Tensor, Weight, same
+from .call import MODULES, Call, Refused, argument
+from .shapes import cropped
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Sequences:
 
     #: Adds the last layer, with all its steps or the last one.
     last: Callable[[bool], Tensor]
+    #: The state behind the last step by its place among those of all layers and directions; those of the last layer are there.
+    state: Callable[[int], Tensor]
 
 
 def _recurrent(call: Call) -> Sequences:
@@ -29,8 +33,9 @@ def _recurrent(call: Call) -> Sequences:
         raise Refused("`proj_size` is not supported")
     if module.dropout and module.num_layers > 1:
         raise Refused("`dropout` between its layers is not supported")
-    if len(call.args) > 1 and call.args[1] is not None or call.kwargs.get("hx") is not None:
-        raise Refused("needs to begin with zeros: an initial state is not supported")
+    first = [part for part in _pytree.tree_leaves(argument(call, 1, "hx", None)) if part is not None]
+    if not all(isinstance(part, Held) and not part.is_trained and not part.tensor.any() for part in first):
+        raise Refused("needs to begin with zeros: another initial state is not supported")
     if id(module) in call.known:
         raise Refused("needs to be used once")
     call.known[id(module)] = (call.name, None)
@@ -38,17 +43,33 @@ def _recurrent(call: Call) -> Sequences:
     for layer in range(module.num_layers - 1):
         x = _recurrent_layer(call, x, layer, is_sequence=True)
     made: dict[bool, Tensor] = {}
+    units, n_states = module.hidden_size, module.num_layers * (2 if module.bidirectional else 1)
 
     def last(is_sequence: bool) -> Tensor:
-        if module.bidirectional and not is_sequence:
-            raise Refused("is bidirectional: a program needs to use all its steps, but uses the last one alone")
+        if not is_sequence and (module.bidirectional or True in made):
+            steps = last(True)
+            return one(steps.shape[0] - 1, 0, steps.shape[1])
         if made and is_sequence not in made:
-            raise Refused("needs either all its steps or the last one to be used, but a program uses both")
+            raise Refused("needs either all its steps or the last one to be used, but a program uses the last one, and then all")
         if not made:
             made[is_sequence] = _recurrent_layer(call, x, module.num_layers - 1, is_sequence)
         return made[is_sequence]
 
-    return Sequences(last)
+    def one(step: int, begin: int, end: int) -> Tensor:
+        """Numbers of a step."""
+        part = cropped(call, cropped(call, last(True), 0, step, step + 1), 1, begin, end)
+        return replace(part, name=graph.add(f"{call.name}.step", {"type": "Flatten"}, [part]), shape=(end - begin,), order=(0,))
+
+    def state(place: int) -> Tensor:
+        place = place % n_states - n_states
+        if place < (-2 if module.bidirectional else -1):
+            raise Refused("needs a state of its last layer: `h[-1]`, and `h[-2]` if bidirectional")
+        if not module.bidirectional:
+            return last(False)
+        # The way back ends at the first step.
+        return one(0, units, 2 * units) if place == -1 else one(last(True).shape[0] - 1, 0, units)
+
+    return Sequences(last, state)
 
 
 def _recurrent_layer(call: Call, x: Tensor, layer: int, is_sequence: bool) -> Tensor:
