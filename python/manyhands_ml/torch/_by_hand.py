@@ -15,7 +15,7 @@ from torch.utils import _pytree
 
 from ._attention import attended, hides_later
 from ._graph import Held, Tensor
-from ._layers import Call, Refused, argument, inverted
+from ._layers import Call, Refused, argument, inverted, permute
 
 #: The score of a key that is not seen is this at most: its probability is exactly 0, unless other scores are as low.
 _HIDDEN = -1e9
@@ -59,6 +59,52 @@ def product(call: Call) -> Any:
     turned = (*range(rank - 2), rank - 1, rank - 2)
     key = replace(b, shape=tuple(b.shape[axis] for axis in turned), order=tuple(turned[axis] for axis in b.order))
     return Scores(a, key)
+
+
+def summed(call: Call) -> Any:
+    """`einsum` of queries and keys, or of probabilities and values.
+
+    Raises:
+        Refused: If it is no product of attention.
+    """
+    text, *parts = call.args
+    parts = list(parts[0]) if len(parts) == 1 and isinstance(parts[0], (list, tuple)) else parts
+    inputs, _, out = str(text).replace(" ", "").partition("->")
+    names = inputs.split(",")
+    told = f"needs queries and keys, or probabilities and values, of one batch, such as `bhqd,bhkd->bhqk`, but is `{text}`"
+    if len(parts) != 2 or len(names) != 2 or any(len(set(each)) != len(each) or "." in each for each in (*names, out)):
+        raise Refused(told)
+    if isinstance(parts[1], Scores):
+        parts, names = parts[::-1], names[::-1]
+    (a, b), (of_a, of_b) = parts, names
+    shared = [name for name in of_a if name in of_b]
+    [inner, *others] = [name for name in shared if name not in out] or [""]
+    heads = [name for name in out if name in shared]
+    alone = [[name for name in each if name not in shared] for each in names]
+    is_one_batch = heads[:1] == [of_a[:1]] == [of_b[:1]] == [out[:1]] and len(heads) in (1, 2)
+    if not inner or others or not is_one_batch or [len(each) for each in alone] != [1, 1] or set(out) != {*heads, *alone[0], *alone[1]}:
+        raise Refused(told)
+    [[row], [column]], front = alone, heads
+    if isinstance(a, Scores):
+        if list(of_a) != [*front, row, inner] or not isinstance(b, Tensor):
+            raise Refused(told)
+        order = [*front, row, column]
+        value = call.value.permute([out.index(name) for name in order])
+        made = _attended(replace(call, value=value), a, _named(call, b, of_b, [*front, inner, column]))
+        return _named(call, made, "".join(order), list(out))
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        raise Refused(told)
+    if list(out) == [*front, column, row]:
+        a, b, of_a, of_b, row, column = b, a, of_b, of_a, column, row
+    if list(out) != [*front, row, column]:
+        raise Refused(told)
+    query, key = _named(call, a, of_a, [*front, row, inner]), _named(call, b, of_b, [*front, inner, column])
+    return product(replace(call, args=(query, key), kwargs={}))
+
+
+def _named(call: Call, x: Tensor, names: str, order: list[str]) -> Tensor:
+    """A tensor with its axes, the batch among them, in the order of their names."""
+    return permute(replace(call, args=(x, *(names.index(name) for name in order)), kwargs={}))
 
 
 def _attended(call: Call, scores: Scores, value: Tensor) -> Tensor:
@@ -216,8 +262,8 @@ def of_scores(call: Call, kind: Any) -> Callable[[Call], Any] | None:
     found = [part for part in _pytree.tree_leaves((call.args, call.kwargs)) if isinstance(part, Scores)]
     if not found:
         return None
-    if kind in ("matmul", "bmm"):
-        return product
+    if kind in ("matmul", "bmm", "einsum"):
+        return summed if kind == "einsum" else product
     if kind not in _CALLS or len(found) > 1:
         raise Refused("reads the product of two tensors, which is computed in attention alone: scale, mask, `softmax`, dropout, product")
     return lambda call: _CALLS[kind](call, found[0])

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from ._by_hand import product
+from ._by_hand import product, summed
 from ._graph import Floats, Held, Tensor, Weight, same
 from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, cropped, made
 from ._layers.arithmetic import of_two
@@ -46,6 +46,11 @@ def without_inputs(name: str, args: tuple[Any, ...], value: Any) -> Any:
     is_less = first.places is not None or bool(first.part)
     size = math.prod(first.shape) if is_less else first.tensor.numel()
     if not first.is_turned and len(trained) == 1 and name in _VIEWS and size in (value.numel(), math.prod(value.shape[1:])):
+        return replace(first, shape=tuple(value.shape))
+    counts = [count for part in args[1:] for count in (part if isinstance(part, (list, tuple)) else [part])]
+    is_of_rows = name == "repeat" and set(counts[1:]) <= {1} and (len(counts) > len(first.shape) or first.shape[0] == 1)
+    if is_of_rows and not first.is_turned and size == math.prod(value.shape[1:]):
+        # Copies for each row.
         return replace(first, shape=tuple(value.shape))
     raise Refused(f"computes with the parameter `{trained[0].name}` alone, which is not supported: begin with a tensor")
 
@@ -273,6 +278,7 @@ _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
     "bmm": (product, "input mat2"),
     "conv1d": (_convolution(nn.Conv1d), "weight bias stride padding dilation groups"),
     "conv2d": (_convolution(nn.Conv2d), "weight bias stride padding dilation groups"),
+    "einsum": (summed, ""),
     "embedding": (_embedding, "padding_idx max_norm norm_type scale_grad_by_freq sparse"),
     "layer_norm": (_layer_norm, "normalized_shape weight bias eps"),
     "linear": (_linear, "weight bias"),

@@ -45,6 +45,24 @@ WRITTEN: dict[str, Callable[[], Written]] = {
         lambda m, q, k, v: F.softmax((q @ k.transpose(-1, -2)).masked_fill(m.seen == 0, -1e20) / m.root, dim=-1) @ v
     ),
     "no heads": lambda: Written(lambda m, q, k, v: torch.bmm(F.softmax(torch.bmm(q, k.transpose(1, 2)), dim=2), v), heads=0),
+    "einsum": lambda: Written(
+        lambda m, q, k, v: torch.einsum("bhqk,bhkd->bhqd", (torch.einsum("bhqd,bhkd->bhqk", q, k) / m.root).softmax(-1), v)
+    ),
+    "einsum of a list, steps before heads": lambda: Written(
+        lambda m, q, k, v: torch.einsum(
+            "nhql, nlhd -> nqhd",
+            [
+                torch.einsum("nqhd,nkhd->nhqk", [q.transpose(1, 2), k.transpose(1, 2)]).masked_fill(~m.seen, -1e20).softmax(3),
+                v.transpose(1, 2),
+            ],
+        ).transpose(1, 2)
+    ),
+    "einsum, keys and values first": lambda: Written(
+        lambda m, q, k, v: torch.einsum("bhjd,bhij->bhid", v, torch.einsum("bhjd,bhid->bhij", k, q).softmax(-1))
+    ),
+    "einsum, no heads": lambda: Written(
+        lambda m, q, k, v: torch.einsum("bij,bjd->bid", torch.einsum("bid,bjd->bij", q, k).softmax(-1), v), heads=0
+    ),
     "keys of another length": lambda: Written(lambda m, q, k, v: (q @ k[:, :, :5].transpose(-1, -2)).softmax(-1) @ v[:, :, :5]),
 }
 
@@ -160,6 +178,12 @@ def test_dropped_probabilities_have_the_mean_of_all() -> None:
     [
         (lambda: Written(lambda m, q, k, v: (q @ k.transpose(-1, -2)).relu() @ v), "call of `relu`: reads the product of two tensors"),
         (lambda: Written(lambda m, q, k, v: (q @ k.transpose(-1, -2)) @ v), "no probabilities yet"),
+        (
+            lambda: Written(lambda m, q, k, v: torch.einsum("bhqd,bhkd->bhkq", q, k).softmax(2).transpose(2, 3) @ v),
+            "call of `softmax`: `dim` needs to be the last axis",
+        ),
+        (lambda: Written(lambda m, q, k, v: torch.einsum("bhqd,bhqd->bhq", q, k).unsqueeze(-1) * v), "call of `einsum`: needs queries and keys"),
+        (lambda: Written(lambda m, q, k, v: torch.einsum("bhqd,ghkd->bhqk", q, k).softmax(-1) @ v), "call of `einsum`: needs queries and keys"),
         (lambda: Written(lambda m, q, k, v: (q @ k.transpose(-1, -2)).softmax(2) @ v), "`dim` needs to be the last axis"),
         (
             lambda: Written(lambda m, q, k, v: (q @ k.transpose(-1, -2)).masked_fill(m.window, float("-inf")).softmax(-1) @ v),

@@ -7,9 +7,9 @@ from .arithmetic import inverted
 from .call import MODULES, Call, Handler, Refused, argument, check_settings, made
 from .functions import ARGUMENTS, AS_MODULES, FUNCTIONS, function
 from .recurrent import OF_INPUTS, Sequences, settled
-from .shapes import cropped
+from .shapes import cropped, permute
 
 __all__ = [
     "ARGUMENTS", "AS_MODULES", "FUNCTIONS", "MODULES", "OF_INPUTS", "Call", "Handler", "Refused", "Sequences", "activations", "argument",
-    "check_settings", "cropped", "function", "inverted", "made", "pooling", "recurrent", "reductions", "settled", "shapes", "weighted",
+    "check_settings", "cropped", "function", "inverted", "made", "permute", "pooling", "recurrent", "reductions", "settled", "shapes", "weighted",
 ]
