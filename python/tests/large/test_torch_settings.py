@@ -60,6 +60,8 @@ ENCODER: dict[str, Any] = {"d_model": 6, "nhead": 2, "dim_feedforward": 8, "drop
 BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.AdaptiveAvgPool1d: ({"output_size": 1}, SIGNAL),
     nn.AdaptiveAvgPool2d: ({"output_size": 1}, PICTURE),
+    nn.AdaptiveMaxPool1d: ({"output_size": 1}, SIGNAL),
+    nn.AdaptiveMaxPool2d: ({"output_size": 1}, PICTURE),
     nn.AvgPool1d: ({"kernel_size": 2}, SIGNAL),
     nn.AvgPool2d: ({"kernel_size": 2}, PICTURE),
     nn.BatchNorm1d: (NORM, SIGNAL),
@@ -89,6 +91,8 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.TransformerEncoderLayer: (ENCODER, STEPS),
     nn.Unflatten: ({"dim": 1, "unflattened_size": (2, 3)}, ROW),
     nn.Upsample: ({"scale_factor": 2}, PICTURE),
+    nn.ZeroPad1d: ({"padding": 1}, SIGNAL),
+    nn.ZeroPad2d: ({"padding": 1}, PICTURE),
 }
 #: Another value of each setting than its default.
 VALUES: dict[str, Any] = {

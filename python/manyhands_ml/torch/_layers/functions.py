@@ -14,7 +14,7 @@ from .activations import identity
 from .arithmetic import OF_TWO, concatenated, divided, equal_to, function_of, inverted_truth, of_two, power, square, unequal_to
 from .call import Call, Handler, Refused, argument, made
 from .recurrent import Sequences, States, Steps
-from .reductions import expanded, largest, largest_and_place, mean_over, stacked, sum_over, values_of, with_zeros
+from .reductions import expanded, largest, largest_and_place, mean_over, repeated, stacked, sum_over, values_of, with_zeros
 from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, taken, transpose_axes, turned, unbound
 
 
@@ -175,7 +175,7 @@ FUNCTIONS: dict[str, Handler] = {
     "permute": permute,
     "pow": power,
     "reciprocal": function_of("reciprocal"),
-    "repeat": expanded,
+    "repeat": repeated,
     "reshape": reshaped,
     "rsqrt": function_of("sqrt", "reciprocal", is_positive=True),
     "select": selected,

@@ -133,7 +133,7 @@ def _zero_pad(call: Call) -> Tensor:
 
 
 def expanded(call: Call) -> Tensor:
-    """Copies along axes of 1: `expand`, `expand_as` and `repeat`."""
+    """Copies along axes of 1."""
     x, shape = call.x, call.shape
     if len(shape) != len(x.shape) or any(size not in (1, wanted) for size, wanted in zip(x.shape, shape)):
         raise Refused(f"needs to copy along axes of 1, but makes rows of shape {shape} of rows of shape {x.shape}")
@@ -148,6 +148,13 @@ def expanded(call: Call) -> Tensor:
         settings = {"type": "Reshape", "target_shape": [x.shape[axis] for axis in x.order]}
         x = replace(x, name=call.graph.add(call.name, settings, [x]))
     return x
+
+
+def repeated(call: Call) -> Tensor:
+    counts = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
+    if counts[0] != 1:
+        raise Refused("needs 1 as its first number, which is that of the batch")
+    return expanded(call)
 
 
 MODULES.update(
