@@ -237,6 +237,15 @@ def _matmul(call: Call) -> Any:
     return Tensor(name, call.shape, tuple(range(len(call.shape))))
 
 
+def _addmm(call: Call) -> Any:
+    """An offset, and the product of a tensor and a matrix, as in the `Conv1D` of GPT-2."""
+    if len(call.args) != 3 or not isinstance(call.args[0], Held):
+        raise Refused("needs a parameter of the module, a tensor and a matrix")
+    made = _matmul(replace(call, args=call.args[1:]))
+    offset = as_tensor(call, call.args[0], made, len(made.shape))
+    return of_two(replace(call, args=(made, offset), kwargs={}), "Add")
+
+
 def _layer_norm(call: Call) -> Any:
     shape, weight, bias = (argument(call, at, name, None) for at, name in enumerate(("normalized_shape", "weight", "bias"), 1))
     settings = {"eps": argument(call, 4, "eps", 1e-5), "elementwise_affine": weight is not None, "bias": bias is not None}
@@ -275,6 +284,7 @@ def _convolution(kind: Callable[..., nn.Module]) -> Callable[[Call], Any]:
 
 
 _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
+    "addmm": (_addmm, ""),
     "bmm": (product, "input mat2"),
     "conv1d": (_convolution(nn.Conv1d), "weight bias stride padding dilation groups"),
     "conv2d": (_convolution(nn.Conv2d), "weight bias stride padding dilation groups"),

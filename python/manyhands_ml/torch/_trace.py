@@ -22,6 +22,7 @@ from ._graph import Graph, Held, Tensor
 from ._held import as_function, at_known_places, with_tensors, without_inputs
 from ._inplace import read_after, unused
 from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
+from ._merged import Merged, of_merged
 from ._observed import Observed, kept, observe
 from ._settings import hooks
 
@@ -210,9 +211,13 @@ class _Reader:
             # Such as logits, and no loss where no targets are given.
             given = [part for part in _pytree.tree_leaves(self._argument(node.args[0])) if part is not None]
             outputs = [settled(part) for part in given]
+            if any(isinstance(output, Merged) for output in outputs):
+                told = "of which a loss has none apart: leave out the last `view`. `CrossEntropyLoss` takes (batch, classes, time) and (batch, time)"
+                self.problems.append(f"forward: returns batch and time as one axis, {told}")
+                return
             self.graph.outputs = [output for output in outputs if isinstance(output, Tensor)]
             if len(self.graph.outputs) != 1 or len(outputs) != 1:
-                self.problems.append("forward: needs to return one tensor that depends on the inputs")
+                self.problems.append("forward: needs to return one tensor that depends on the inputs, such as the `cat` of several, which a loss takes apart")
             elif self.graph.outputs[0].batch:
                 self.problems.append("forward: needs to return the batch as its first axis: `transpose` it back")
         elif not _has_tensors(value):
@@ -243,7 +248,7 @@ class _Reader:
             if not is_getitem(node):
                 call.args = tuple(settled(argument) for argument in call.args)
             kind = type(module) if module is not None else name_of(node)
-            handler = of_scores(call, kind) or handler
+            handler = of_scores(call, kind) or of_merged(call, kind, handler)
             if handler is None:
                 is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
                 what = "a parametrization of its weights " if is_other else _WITH.get(name_of(node), "")
@@ -333,7 +338,7 @@ def _tied(graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[st
 
 def _read_inputs(arguments: Any) -> bool:
     """Does anything among arguments depend on an input?"""
-    return any(isinstance(part, (*OF_INPUTS, Scores)) for part in _pytree.tree_leaves(arguments))
+    return any(isinstance(part, (*OF_INPUTS, Merged, Scores)) for part in _pytree.tree_leaves(arguments))
 
 
 def name_of(node: torch.fx.Node) -> str:

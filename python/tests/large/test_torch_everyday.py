@@ -153,7 +153,32 @@ SERIES: dict[str, Callable[[], nn.Module]] = {
     ),
     "sum over all": lambda: One(lambda x, linear: torch.cat([linear(x).sum((1, 2)).unsqueeze(1), x[:, 0, :2]], 1), nn.Linear(3, 3)),
 }
+class Turned(nn.Module):
+    """The `Conv1D` of GPT-2."""
+
+    def __init__(self, made: int, read: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(0.3 * torch.randn(read, made)), nn.Parameter(torch.randn(made))
+
+    def forward(self, x: Any) -> Any:
+        shape = x.size()[:-1] + (self.bias.shape[0],)
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(shape)
+
+
+def _apart(x: Any, *layers: Any) -> Any:
+    """Steps of all rows through layers, as `TimeDistributed` of Keras."""
+    rows, time, features = x.shape
+    y = x.contiguous().view(-1, features)
+    for layer in layers:
+        y = layer(y)
+    return y.view(rows, time, -1).mean(1)
+
+
 SERIES |= {
+    "GPT-2": lambda: One(lambda x, one, other: other(F.gelu(one(x))).mean(1), Turned(8, 3), Turned(3, 8)),
+    "each step": lambda: One(_apart, nn.Linear(3, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 3)),
+    "each step, normalized": lambda: One(_apart, nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)),
+    "each step, to itself": lambda: One(lambda x, linear: (linear(x.reshape(-1, 3)) * x.flatten(0, 1) + 1).unflatten(0, (-1, 7)).sum(1), nn.Linear(3, 3)),
     "last of two directions": _last(lambda made: made[0][:, -1], bidirectional=True),
     "states of two directions": _last(lambda made: torch.cat((made[1][0][-2, :, :], made[1][0][-1, :, :]), 1), bidirectional=True, num_layers=2),
     "states of two directions, GRU": _last(lambda made: torch.cat([made[1][0], made[1][1]], -1), nn.GRU, bidirectional=True),
@@ -217,6 +242,7 @@ def test_factors_of_two_embeddings() -> None:
         (lambda x, linear: linear(x).sum(0), "call of `sum`: needs `dim`, and other axes than the first"),
         (lambda x, linear: F.pad(linear(x), (1, 1), value=1.0), 'call of `pad`: `mode` needs "constant", and `value` 0'),
         (lambda x, linear: F.pad(linear(x), (-1, 0)), "call of `pad`: needs numbers from 0"),
+        (lambda x, linear: linear(x).repeat(2, 1), "call of `repeat`: needs 1 as its first number"),
         (lambda x, linear: linear(x).repeat(1, 2), "call of `repeat`: needs to copy along axes of 1"),
         (lambda x, linear: torch.stack([linear(x), x]), "call of `stack`: `dim` needs to be another than the first"),
     ],
@@ -235,3 +261,18 @@ def test_what_sums_and_copies_lack_is_refused(function: Any, told: str) -> None:
 )
 def test_states_that_the_engine_lacks_are_refused(function: Any, told: str) -> None:
     assert told in _told(One(function, nn.LSTM(3, 5, 2, batch_first=True)), torch.randn(ROWS, 7, 3))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda x, linear: linear(x.reshape(-1, 3)), "forward: returns batch and time as one axis"),
+        (lambda x, linear: linear(x).flatten(0, 1), "forward: returns batch and time as one axis"),
+        (lambda x, linear: linear(x.transpose(0, 1).reshape(-1, 3)).view(7, -1, 3).transpose(0, 1), "needs the batch as its first axis"),
+        (lambda x, linear: linear(x.view(-1, 3)).softmax(1).view(-1, 7, 3), "call of `softmax`: reads batch and time as one axis"),
+        (lambda x, linear: (linear(x.view(-1, 3)) + x[:, 0].repeat(7, 1)).view(-1, 7, 3), "call of `add`: reads batch and time as one axis"),
+        (lambda x, linear: linear(x.view(-1, 3)).view(7, -1, 3).transpose(0, 1), "call of `view`: reads batch and time as one axis"),
+    ],
+)
+def test_batch_and_time_as_one_axis_are_refused_elsewhere(function: Any, told: str) -> None:
+    assert told in _told(One(function, nn.Linear(3, 3)), torch.randn(ROWS, 7, 3))
