@@ -137,7 +137,7 @@ def _activated(call: Call, activation: Any, x: Tensor) -> Tensor:
     return call.part("activation", AS_MODULES[name](), x)
 
 
-def _attention(call: Call) -> Tensor:
+def attention(call: Call) -> Tensor:
     """`softmax(q kᵀ scale) v` of rows (heads, time, dim)."""
     query, key, value = (argument(call, at, name, None) for at, name in enumerate(("query", "key", "value")))
     if any(not isinstance(part, Tensor) or len(part.shape) != 3 for part in (query, key, value)):
@@ -167,5 +167,5 @@ MODULES.update(
         nn.TransformerEncoderLayer: _encoder_layer,
     }
 )
-FUNCTIONS["scaled_dot_product_attention"] = _attention
+FUNCTIONS["scaled_dot_product_attention"] = attention
 ARGUMENTS["scaled_dot_product_attention"] = tuple("query key value attn_mask dropout_p is_causal scale enable_gqa".split())

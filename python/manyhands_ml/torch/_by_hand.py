@@ -16,9 +16,20 @@ from torch.utils import _pytree
 from ._attention import attended, hides_later
 from ._graph import Held, Tensor
 from ._layers import Call, Refused, argument, inverted, permute
+from ._layers.arithmetic import concatenated
 
 #: The score of a key that is not seen is this at most: its probability is exactly 0, unless other scores are as low.
-_HIDDEN = -1e9
+HIDDEN = -1e9
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Numbers that are added to scores of attention, such as those of distances, which learn."""
+
+    #: A number for each query and key, of shape (heads, queries, keys) or (queries, keys).
+    numbers: Tensor
+    #: 1 at the place of each query, of shape (heads, queries, queries) or (queries, queries).
+    places: Tensor
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,8 @@ class Scores:
     keys: Tensor | None = None
     #: The score of keys that are not seen.
     hidden: float | None = None
+    #: What is added to scores, after their scale.
+    bias: Bias | None = None
     #: Has softmax made probabilities of them?
     is_softmax: bool = False
     dropout: float = 0.0
@@ -116,12 +129,30 @@ def _attended(call: Call, scores: Scores, value: Tensor) -> Tensor:
     scores.products.append(call.name)
     if value.shape[:-1] != key.shape[:-1]:
         raise Refused(f"needs values of shape {(*key.shape[:-1], 'dim')} a row, but gets {value.shape}")
+    scale = scores.scale
+    if scores.bias is not None:
+        query, key, scale = *_biased(call, scores, scores.bias), 1.0
     if len(query.shape) == 3:
-        return attended(call, (query, key, value), scores.scale, scores.is_causal, scores.dropout, scores.keys)
+        return attended(call, (query, key, value), scale, scores.is_causal, scores.dropout, scores.keys)
     one = [_with_heads(call, part) for part in (query, key, value)]
-    seen = attended(call, (one[0], one[1], one[2]), scores.scale, scores.is_causal, scores.dropout, scores.keys)
+    seen = attended(call, (one[0], one[1], one[2]), scale, scores.is_causal, scores.dropout, scores.keys)
     name = call.graph.add(f"{call.name}.joined", {"type": "Reshape", "target_shape": list(call.shape)}, [seen])
     return Tensor(name, call.shape, (0, 1))
+
+
+def _biased(call: Call, scores: Scores, bias: Bias) -> tuple[Tensor, Tensor]:
+    """Queries and keys whose products have the scale and the numbers already: a query also has 1 at its own place, a key a number for each."""
+    query = call.graph.unary(f"{call.name}.scaled", {"type": "Rescaling", "scale": scores.scale, "offset": 0.0}, scores.query)
+    rank = len(query.shape)
+    turned = (*range(rank - 2), rank - 1, rank - 2)
+    numbers = bias.numbers
+    for_keys = replace(numbers, shape=tuple(numbers.shape[axis] for axis in turned), order=tuple(turned[axis] for axis in numbers.order))
+
+    def beside(a: Tensor, b: Tensor) -> Tensor:
+        shape = (*a.shape[:-1], a.shape[-1] + b.shape[-1])
+        return concatenated(replace(call, args=([a, b], rank), kwargs={}, value=torch.empty((1, *shape), device="meta")))
+
+    return beside(query, bias.places), beside(scores.key, for_keys)
 
 
 def _with_heads(call: Call, x: Tensor) -> Tensor:
@@ -145,6 +176,8 @@ def _number(part: Any) -> float:
 def _scaled(call: Call, scores: Scores) -> Scores:
     a, b = call.args
     factor = _number(b if isinstance(a, Scores) else a)
+    if scores.bias is not None:
+        raise Refused("needs the scale of scores before numbers are added to them")
     hidden = None if scores.hidden is None else scores.hidden * factor
     return replace(_before_softmax(scores), scale=scores.scale * factor, hidden=hidden)
 
@@ -186,6 +219,10 @@ def _one(number: float, hidden: float | None) -> float:
 def _added(call: Call, scores: Scores) -> Scores:
     """Scores with a mask that is 0 where a key is seen."""
     mask = call.args[1] if call.args[0] is scores else call.args[0]
+    if isinstance(mask, Bias):
+        if scores.bias is not None:
+            raise Refused("needs numbers to be added to scores of attention once")
+        return replace(_before_softmax(scores), bias=mask)
     if not isinstance(mask, Held) or mask.is_trained or not mask.tensor.is_floating_point():
         raise Refused("needs a mask of 0 and `-inf` that is the same for all rows, such as a buffer")
     return _masked(scores, mask, float(mask.tensor.min()))
@@ -218,8 +255,8 @@ def _softmax(call: Call, scores: Scores) -> Scores:
     dtype = argument(call, 2, "dtype", None) if call.module is None else None
     if dim not in (-1, len(scores.query.shape)) or dtype not in (None, torch.float32):
         raise Refused(f"`dim` needs to be the last axis, and `dtype` torch.float32, but they are {dim} and {dtype}")
-    if scores.hidden is not None and not scores.hidden <= _HIDDEN:
-        raise Refused(f"needs `-inf` or at most {_HIDDEN:g} as the score of keys that are not seen, but it is {scores.hidden:g}")
+    if scores.hidden is not None and not scores.hidden <= HIDDEN:
+        raise Refused(f"needs `-inf` or at most {HIDDEN:g} as the score of keys that are not seen, but it is {scores.hidden:g}")
     return replace(_before_softmax(scores), is_softmax=True)
 
 

@@ -73,6 +73,8 @@ class Held:
     part: tuple[slice, ...] = ()
     #: Is it a matrix whose axes have changed places?
     is_turned: bool = False
+    #: Its axes in another order, and the shape that it had before; none where the order is the parameter's.
+    moved: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
     def is_trained(self) -> bool:

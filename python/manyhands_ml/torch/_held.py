@@ -13,10 +13,11 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from ._by_hand import product, summed
+from ._attention import attention as _attention
+from ._by_hand import HIDDEN, Bias, Scores, product, summed
 from ._graph import Floats, Held, Tensor, Weight, same
 from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, cropped, made
-from ._layers.arithmetic import of_two
+from ._layers.arithmetic import concatenated, of_two
 from ._settings import MODULES as SETTINGS
 from ._settings import refusals
 
@@ -37,6 +38,9 @@ def without_inputs(name: str, args: tuple[Any, ...], value: Any) -> Any:
     if name == "embedding" and len(held) == 2 and trained == held[:1]:
         return Held(trained[0].tensor, tuple(value.shape), trained[0].name, places=held[1].tensor)
     first = trained[0]
+    moved = _moved(name, first, args, held[1:])
+    if moved is not None:
+        return replace(moved, shape=tuple(value.shape))
     is_plain = first == Held(first.tensor, tuple(first.tensor.shape), first.name)
     strides = first.tensor.stride()[:: -1 if first.is_turned else 1]
     if len(first.shape) == 2 and (is_plain or first.is_turned) and (*value.shape, *value.stride()) == (*first.shape[::-1], *strides[::-1]):
@@ -53,6 +57,26 @@ def without_inputs(name: str, args: tuple[Any, ...], value: Any) -> Any:
         # Copies for each row.
         return replace(first, shape=tuple(value.shape))
     raise Refused(f"computes with the parameter `{trained[0].name}` alone, which is not supported: begin with a tensor")
+
+
+def _moved(name: str, held: Held, args: tuple[Any, ...], others: list[Held]) -> Held | None:
+    """A parameter at known places of its rows, with its axes in another order, or with new axes of 1."""
+    rank, index = len(held.shape), args[1] if len(args) > 1 else None
+    # The operation below it has a list.
+    index = index[0] if name == "index" and isinstance(index, list) and len(index) == 1 else index
+    parts = index if isinstance(index, tuple) else (index,)
+    is_first = not held.part and not held.is_turned and held.moved is None
+    if name in ("getitem", "index") and all(part is None or part is Ellipsis or part == slice(None) for part in parts if not isinstance(part, Held)):
+        if not others:
+            return held
+        [places] = others
+        is_table = is_first and held.places is None and held.shape == tuple(held.tensor.shape) and rank == 2
+        if is_table and index is places and places.tensor.dtype == torch.int64 and not (places.tensor < 0).any():
+            return replace(held, places=places.tensor)
+    if name == "permute" and is_first and not others and rank > 2:
+        dims = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
+        return replace(held, moved=(tuple(int(dim) % rank for dim in dims), held.shape))
+    return None
 
 
 def _part(name: str, held: Held, args: tuple[Any, ...]) -> tuple[slice, ...]:
@@ -87,6 +111,12 @@ def at_known_places(call: Call) -> Held:
 
 def as_tensor(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
     """A parameter or a buffer as a tensor whose rows have so many axes. `near` is one whose numbers don't matter."""
+    if held.moved is not None:
+        return _with_axes_moved(call, held, near, rank)
+    if held.places is not None and math.prod(held.shape[:-1]) == held.places.numel() and held.shape[:-1] != tuple(held.places.shape):
+        # Its axes were others when it was looked up.
+        whole = as_tensor(call, replace(held, shape=(*held.places.shape, held.shape[-1])), near, held.places.dim() + 1)
+        return _shaped(call, whole, held.row(rank))
     if held.places is not None:
         return _looked_up(call, held, near, rank)
     if held.is_turned:
@@ -100,6 +130,19 @@ def as_tensor(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
     if held.part:
         known = _cut(call, held, known)
     name = graph.add(f"{known.name}.row", {"type": "Reshape", "target_shape": list(shape)}, [known])
+    return Tensor(name, shape, tuple(range(len(shape))))
+
+
+def _with_axes_moved(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
+    assert held.moved is not None
+    axes, before = held.moved
+    x = as_tensor(call, replace(held, shape=before, moved=None), near, len(before))
+    x = call.graph.plain(replace(x, shape=tuple(before[axis] for axis in axes), order=tuple(axes.index(axis) for axis in x.order)))
+    return _shaped(call, x, held.row(rank))
+
+
+def _shaped(call: Call, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    name = call.graph.add(f"{x.name}.row", {"type": "Reshape", "target_shape": list(shape)}, [x])
     return Tensor(name, shape, tuple(range(len(shape))))
 
 
@@ -122,6 +165,10 @@ _OF_TENSORS = frozenset("add cat concat iadd isub maximum minimum mul imul sub".
 def with_tensors(call: Call, name: str) -> Call:
     """The call of a function, in which parameters and buffers are tensors where it treats all alike."""
     parts = _pytree.tree_leaves(call.args)
+    scores = next((part for part in parts if isinstance(part, Scores)), None)
+    if scores is not None and name in ("add", "iadd", "add_"):
+        args = [_bias(call, part, scores.query, scores.key) if isinstance(part, Held) else part for part in call.args]
+        return replace(call, args=tuple(args))
     near = next((part for part in parts if isinstance(part, Tensor)), None)
     if name not in _OF_TENSORS or near is None:
         return call
@@ -133,6 +180,36 @@ def with_tensors(call: Call, name: str) -> Call:
         return part.tensor.item() if is_number else as_tensor(call, part, near, len(near.shape))
 
     return replace(call, args=_pytree.tree_map(tensor, call.args))
+
+
+def _bias(call: Call, held: Held, query: Tensor, key: Tensor) -> Held | Bias:
+    """Numbers that are added to scores; a mask stays as it is."""
+    values = held.tensor
+    is_mask = not held.is_trained and (not values.is_floating_point() or not values.any() or bool(values.min() < HIDDEN / 2))
+    if is_mask:
+        return held
+    shape, rank = (*query.shape[:-1], key.shape[-2]), len(query.shape)
+    numbers, times = as_tensor(call, held, query, rank), shape[-2]
+    if numbers.shape[-2:] != shape[-2:] or rank == 3 and numbers.shape[0] not in (1, shape[0]):
+        raise Refused(f"needs numbers of shape {shape} beside scores of attention, but gets {numbers.shape}")
+    if numbers.shape != shape:
+        numbers = concatenated(replace(call, args=([numbers] * shape[0], 1), kwargs={}, value=call.value.new_empty((1, *shape), device="meta")))
+    ones = torch.eye(times).expand(*shape[:-1], times)
+    return Bias(numbers, as_tensor(call, Held(ones, tuple(ones.shape)), query, rank))
+
+
+def _scaled_dot_product_attention(call: Call) -> Any:
+    """Attention with numbers beside scores as `attn_mask`, or as it is elsewhere."""
+    query, key, value, mask = (argument(call, at, name, None) for at, name in enumerate(("query", "key", "value", "attn_mask")))
+    is_known = isinstance(mask, Held) and all(isinstance(part, Tensor) and len(part.shape) == 3 for part in (query, key, value))
+    bias = _bias(call, mask, query, key) if is_known and mask.tensor.dtype == torch.float32 else None
+    if not isinstance(bias, Bias):
+        return _attention(call)
+    scale, dropout = argument(call, 6, "scale", None), float(argument(call, 4, "dropout_p", 0.0) or 0.0)
+    turned = replace(key, shape=(key.shape[0], key.shape[2], key.shape[1]), order=tuple((0, 2, 1)[axis] for axis in key.order))
+    scores = product(replace(call, args=(query, turned), kwargs={}))
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    return product(replace(call, args=(replace(scores, scale=factor, bias=bias, is_softmax=True, dropout=dropout), value), kwargs={}))
 
 
 def _table(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
@@ -182,7 +259,7 @@ def _looked_up(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
 def _stood_for(call: Call, kind: Callable[..., nn.Module], x: Tensor, **weights: Held | None) -> Any:
     """What a module with these weights makes of a tensor."""
     given = {name: held for name, held in weights.items() if held is not None}
-    if any(not isinstance(held, Held) or not held.is_trained or held.is_turned or held.shape != tuple(held.tensor.shape) for held in given.values()):
+    if any(not isinstance(held, Held) or not held.is_trained or held.is_turned or held.moved or held.shape != tuple(held.tensor.shape) for held in given.values()):
         raise Refused("needs parameters of the module as its weights")
     first = next(iter(given.values()), None)
     module = kind(device="meta")
@@ -229,8 +306,8 @@ def _matmul(call: Call) -> Any:
         return product(call)
     if weight.is_turned:
         return _linear(replace(call, args=(call.x, _turned(weight)), kwargs={}))
-    if weight.part:
-        raise Refused(f"needs a whole matrix, but `{weight.name}` is cut")
+    if weight.part or weight.places is not None or weight.moved:
+        raise Refused(f"needs a whole matrix, but `{weight.name}` is cut, or its rows are taken by places")
     settings = {"type": "Dense", "units": weight.shape[1], "use_bias": False}
     held = replace(call, name=weight.name, module=nn.ParameterList([weight.tensor]))
     name = held.weighted(settings, [call.graph.plain(call.x)], {"kernel": Weight([weight.tensor], *same())})
@@ -296,4 +373,5 @@ _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
     "rms_norm": (_rms_norm, "normalized_shape weight eps"),
 }
 FUNCTIONS.update({name: handler for name, (handler, _) in _TABLE.items()})
+FUNCTIONS["scaled_dot_product_attention"] = _scaled_dot_product_attention
 ARGUMENTS.update({name: tuple(names.split()) for name, (_, names) in _TABLE.items()})

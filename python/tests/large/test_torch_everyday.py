@@ -125,6 +125,66 @@ class Places(nn.Module):
         return self.last(self.encoder(self.first(x) * math.sqrt(8) + self.pe[:, : x.size(1)], mask)[:, -1, :])
 
 
+class Near(nn.Module):
+    """Attention with numbers beside its scores: of distances, of pairs, or fixed."""
+
+    def __init__(self, function: Callable[..., Any], heads: int = 2) -> None:
+        super().__init__()
+        self.function, self.heads = function, heads
+        self.qkv, self.out, self.distances = nn.Linear(3, 24), nn.Linear(8, 3), nn.Embedding(13, 2)
+        self.pairs, self.one = nn.Parameter(0.3 * torch.randn(1, 2, 7, 7)), nn.Parameter(0.3 * torch.randn(7, 7))
+        self.table = nn.Parameter(0.3 * torch.randn(13, 2))
+        places = torch.arange(7)[:, None] - torch.arange(7)
+        self.register_buffer("index", places + 6)
+        self.register_buffer("slopes", -places.abs() * torch.tensor([0.5, 0.25]).view(2, 1, 1))
+        self.register_buffer("later", torch.ones(7, 7, dtype=torch.bool).triu(1))
+
+    def forward(self, x: Any) -> Any:
+        parts = self.qkv(x).chunk(3, -1)
+        if self.heads:
+            parts = [part.unflatten(-1, (2, 4)).transpose(1, 2) for part in parts]
+        y = self.function(self, *parts)
+        return self.out(y.transpose(1, 2).flatten(2) if self.heads else y).mean(1)
+
+
+def _of_swin(m: Any, q: Any, k: Any, v: Any) -> Any:
+    near = m.table[m.index.view(-1)].view(7, 7, -1).permute(2, 0, 1).contiguous()
+    return ((q * 0.5) @ k.transpose(-2, -1) + near.unsqueeze(0)).softmax(-1) @ v
+
+
+def _of_t5(m: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = torch.matmul(q, k.transpose(3, 2))
+    scores += m.distances(torch.arange(7)[None, :] - torch.arange(7)[:, None] + 6).permute(2, 0, 1).unsqueeze(0)
+    return torch.matmul(F.softmax(scores.float(), dim=-1), v)
+
+
+NEAR: dict[str, Callable[[], nn.Module]] = {
+    "Swin": lambda: Near(_of_swin),
+    "T5": lambda: Near(_of_t5),
+    "pairs": lambda: Near(lambda m, q, k, v: (q @ k.mT / 2 + m.pairs).softmax(-1) @ v),
+    "pairs, all heads alike": lambda: Near(lambda m, q, k, v: (m.one + q @ k.mT).softmax(-1) @ v),
+    "pairs, no later ones": lambda: Near(lambda m, q, k, v: (q @ k.mT + m.pairs).masked_fill(m.later, float("-inf")).softmax(-1) @ v),
+    "pairs, no heads": lambda: Near(lambda m, q, k, v: (q @ k.mT + m.one).softmax(-1) @ v, heads=0),
+    "ALiBi": lambda: Near(lambda m, q, k, v: (q @ k.mT / 2 + m.slopes).softmax(-1) @ v),
+    "attn_mask": lambda: Near(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=m.pairs)),
+    "attn_mask, fixed": lambda: Near(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, m.slopes, scale=0.3)),
+}
+
+
+class OfChannels(nn.Module):
+    """The norm of ConvNeXt, whose channels are the first axis of a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.weight, self.bias = nn.Conv2d(3, 3, 3), nn.Parameter(torch.rand(3)), nn.Parameter(torch.rand(3))
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x)
+        apart = y - y.mean(1, keepdim=True)
+        y = apart / torch.sqrt(apart.pow(2).mean(1, keepdim=True) + 1e-6)
+        return (self.weight[:, None, None] * y + self.bias[..., None, None]).amax((2, 3))
+
+
 WORDS: dict[str, Callable[[], nn.Module]] = {
     "max": _largest(lambda y: y.max(dim=2)[0]),
     "max.values": _largest(lambda y: y.max(dim=-1).values),
@@ -194,6 +254,7 @@ PICTURES: dict[str, Callable[[], nn.Module]] = {
     "U-Net": lambda: One(_upsampled, nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)),
     "excitation": lambda: One(_squeezed, nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)),
     "zeros": lambda: nn.Sequential(nn.ZeroPad2d((1, 0, 2, 0)), nn.Conv2d(3, 3, 2), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
+    "norm of channels": OfChannels,
     "softmax of channels": lambda: One(lambda x, conv: conv(x).softmax(1).mean((2, 3)), nn.Conv2d(3, 3, 1)),
 }
 
@@ -208,6 +269,13 @@ def test_networks_of_words(name: str) -> None:
 def test_networks_of_series(name: str) -> None:
     torch.manual_seed(2)
     steps_as_in_pytorch(SERIES[name](), torch.randn(ROWS, 7, 3), torch.randint(0, 3, (ROWS,)))
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_numbers_beside_scores_of_attention(name: str) -> None:
+    torch.manual_seed(6)
+    module = NEAR[name]()
+    steps_as_in_pytorch(module, torch.randn(ROWS, 7, 3), torch.randint(0, 3, (ROWS,)))
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -276,3 +344,18 @@ def test_states_that_the_engine_lacks_are_refused(function: Any, told: str) -> N
 )
 def test_batch_and_time_as_one_axis_are_refused_elsewhere(function: Any, told: str) -> None:
     assert told in _told(One(function, nn.Linear(3, 3)), torch.randn(ROWS, 7, 3))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda m, q, k, v: ((q @ k.mT + m.pairs) / 2).softmax(-1) @ v, "needs the scale of scores before numbers are added"),
+        (lambda m, q, k, v: (q @ k.mT + m.pairs + m.one).softmax(-1) @ v, "needs numbers to be added to scores of attention once"),
+        (lambda m, q, k, v: (q @ k.mT + m.one[:, :1]).softmax(-1) @ v, "needs numbers of shape"),
+        (lambda m, q, k, v: ((q @ k.mT).softmax(-1) + m.pairs) @ v, "changes probabilities of attention"),
+        (lambda m, q, k, v: v @ m.one[:4, :4] + q @ m.distances(torch.arange(4)).repeat(1, 2), "computes with the parameter"),
+        (lambda m, q, k, v: v.flatten(1, 2).transpose(1, 2) @ m.pairs.permute(0, 1, 3, 2), "needs"),
+    ],
+)
+def test_numbers_beside_scores_are_refused_elsewhere(function: Any, told: str) -> None:
+    assert told in _told(Near(function), torch.randn(ROWS, 7, 3))
