@@ -86,7 +86,7 @@ def _viewed(call: Call) -> Any:
     return _refused(call)
 
 
-def _of_each(call: Call, kind: Any, handler: Handler, steps: int) -> Merged:
+def _of_each(call: Call, kind: Any, handler: Handler, steps: int) -> Any:
     is_norm = kind is nn.BatchNorm1d
     value = call.value.unflatten(0, (-1, steps))
 

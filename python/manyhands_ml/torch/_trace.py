@@ -246,7 +246,7 @@ class _Reader:
             if type(module) is nn.Linear and module.bias is not None and {id(module.weight), id(module.bias)} & self._tied:
                 call, handler = as_function(call), function("linear")
             if not is_getitem(node):
-                call.args = tuple(settled(argument) for argument in call.args)
+                call.args = _pytree.tree_map(settled, call.args)
             kind = type(module) if module is not None else name_of(node)
             handler = of_scores(call, kind) or of_merged(call, kind, handler)
             if handler is None:

@@ -104,6 +104,11 @@ def _last(of: Callable[[Any], Any], kind: Any = nn.LSTM, **settings: Any) -> Cal
     return build
 
 
+def _beside(x: Any, steps: Any, out: Any) -> Any:
+    seen, states = steps(x)
+    return out(torch.cat((states[-1].unsqueeze(1).repeat(1, x.size(1), 1), seen), 2)).mean(1)
+
+
 def _from_zeros(x: Any, steps: Any, out: Any) -> Any:
     first = torch.zeros(2, x.size(0), 5).to(x.device), torch.zeros(2, x.size(0), 5).to(x.device)
     return out(steps(x, first)[0][:, -1, :])
@@ -246,6 +251,7 @@ SERIES |= {
     "state, squeezed, GRU": _last(lambda made: made[1].squeeze(0), nn.GRU),
     "first of one": _last(lambda made: made[1][0][0]),
     "all steps and the last": _last(lambda made: made[0].mean(1) + made[0][:, -1]),
+    "states beside steps": lambda: One(_beside, nn.GRU(3, 5, batch_first=True, bidirectional=True), nn.Linear(15, 3)),
     "from zeros": lambda: One(_from_zeros, nn.LSTM(3, 5, 2, batch_first=True), nn.Linear(5, 3)),
     "places": lambda: Places(False),
     "places, no later steps": lambda: Places(True),
@@ -269,6 +275,27 @@ def test_networks_of_words(name: str) -> None:
 def test_networks_of_series(name: str) -> None:
     torch.manual_seed(2)
     steps_as_in_pytorch(SERIES[name](), torch.randn(ROWS, 7, 3), torch.randint(0, 3, (ROWS,)))
+
+
+@pytest.mark.parametrize("name", ["max", "amax", "adaptive"])
+def test_equal_numbers_share_the_gradient_as_in_pytorch(name: str) -> None:
+    """Two parameters begin alike: of `max`, the first one learns alone, of `amax`, both do."""
+    torch.manual_seed(7)
+    largest: dict[str, Callable[[Any], Any]] = {
+        "max": lambda y: y.max(1)[0],
+        "amax": lambda y: y.amax(1),
+        "adaptive": lambda y: F.adaptive_max_pool1d(y.transpose(1, 2), 1).squeeze(2),
+    }
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other, self.out = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4)), nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(largest[name](torch.stack([x * self.one, x * self.other], 1)))
+
+    steps_as_in_pytorch(Twice(), torch.randn(ROWS, 4), torch.randint(0, 3, (ROWS,)))
 
 
 @pytest.mark.parametrize("name", NEAR)

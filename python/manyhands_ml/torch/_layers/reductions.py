@@ -8,26 +8,29 @@ from typing import Any
 
 from torch import nn
 
-from .._graph import PICTURE, Tensor
+from .._graph import PICTURE, Settings, Tensor
 from .arithmetic import concatenated, of_two
 from .call import MODULES, Call, Handler, Refused, argument
 
 
 def _pooled(call: Call, kind: str, x: Tensor, axes: list[int], keeps: bool) -> Tensor:
-    """A mean or the largest number over some axes of a row."""
+    """A mean or the largest number over some axes of a row. Of `Max`, the first of equal ones learns; of `GlobalMax`, all do alike."""
     x = call.graph.plain(x) if x.flat is not None else x
     rest = [axis for axis in x.order if axis not in axes]
     x = call.graph.ordered(x, (*axes, *rest))
     left = [x.shape[axis] for axis in rest]
     sizes = [math.prod(x.shape[axis] for axis in axes), math.prod(left)]
     flat = call.graph.add(f"{call.name}.flat", {"type": "Reshape", "target_shape": sizes}, [x])
-    name = call.graph.add(call.name, {"type": f"Global{kind}Pooling1D"}, [replace(x, name=flat)])
+    settings: Settings = {"type": f"{kind}Pooling1D"}
+    if kind == "Max":
+        settings |= {"pool_size": sizes[0], "strides": sizes[0]}
+    name = call.graph.add(call.name, settings, [replace(x, name=flat)])
     shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     order = x.order
     if not keeps:
         shape, order = tuple(x.shape[axis] for axis in sorted(rest)), tuple(sorted(rest).index(axis) for axis in rest)
     here = [shape[axis] for axis in order] or [1]
-    if len(here) > 1:
+    if len(here) > 1 or kind == "Max":
         name = call.graph.add(f"{call.name}.shaped", {"type": "Reshape", "target_shape": here}, [replace(x, name=name)])
     return Tensor(name, shape, order, is_positive=x.is_positive)
 
@@ -50,25 +53,25 @@ def mean_over(call: Call) -> Tensor:
         x = call.picture()
         name = call.graph.add(call.name, {"type": "GlobalAveragePooling2D", "keepdims": keeps}, [x])
         return Tensor(name, call.shape, PICTURE if keeps else (0,), is_positive=x.is_positive)
-    return _pooled(call, "Average", call.x, axes, keeps)
+    return _pooled(call, "GlobalAverage", call.x, axes, keeps)
 
 
 def sum_over(call: Call) -> Tensor:
     axes, keeps = _over(call)
-    mean = _pooled(replace(call, name=f"{call.name}.mean"), "Average", call.x, axes, keeps)
+    mean = _pooled(replace(call, name=f"{call.name}.mean"), "GlobalAverage", call.x, axes, keeps)
     count = float(math.prod(call.x.shape[axis] for axis in axes))
     return call.graph.unary(call.name, {"type": "Rescaling", "scale": count, "offset": 0.0}, mean, mean.is_positive)
 
 
 def largest(call: Call) -> Tensor:
-    return _pooled(call, "Max", call.x, *_over(call))
+    return _pooled(call, "GlobalMax", call.x, *_over(call))
 
 
 def largest_and_place(call: Call) -> Any:
     """The largest numbers along an axis, and not their places; or the larger one of two tensors' numbers."""
     if isinstance(argument(call, 1, "other", None), Tensor):
         return of_two(replace(call, args=(call.x, argument(call, 1, "other", None)), kwargs={}), "Maximum")
-    return [largest(call), None]
+    return [_pooled(call, "Max", call.x, *_over(call)), None]
 
 
 def values_of(call: Call) -> Any:
