@@ -159,7 +159,7 @@ def _cut(call: Call, held: Held, whole: Tensor) -> Tensor:
 #: Functions that divide by a number, which a buffer may hold.
 _DIVISIONS = frozenset("div truediv".split())
 #: Functions that take parameters as they take tensors.
-_OF_TENSORS = frozenset("add cat concat iadd isub maximum minimum mul imul sub".split()) | _DIVISIONS
+_OF_TENSORS = frozenset("add cat concat iadd isub maximum minimum mul imul stack sub".split()) | _DIVISIONS
 
 
 def with_tensors(call: Call, name: str) -> Call:

@@ -216,6 +216,7 @@ SERIES: dict[str, Callable[[], nn.Module]] = {
         nn.Linear(3, 3),
         nn.Linear(3, 3),
     ),
+    "stack of a parameter": lambda: One(lambda x, linear: torch.stack([linear(x).mean(1), linear.bias.expand(x.size(0), -1)], 1).sum(1), nn.Linear(3, 3)),
     "sum over all": lambda: One(lambda x, linear: torch.cat([linear(x).sum((1, 2)).unsqueeze(1), x[:, 0, :2]], 1), nn.Linear(3, 3)),
 }
 class Turned(nn.Module):
@@ -277,6 +278,14 @@ def test_networks_of_series(name: str) -> None:
     steps_as_in_pytorch(SERIES[name](), torch.randn(ROWS, 7, 3), torch.randint(0, 3, (ROWS,)))
 
 
+def test_distances_of_two_inputs_by_the_same_layers() -> None:
+    torch.manual_seed(8)
+    module = OfTwo(lambda x, other, code, out: out(torch.abs(code(x) - code(other))) + (-x).abs().sum(1, True), nn.Linear(6, 4), nn.Linear(4, 1))
+    inputs = (torch.randn(ROWS, 6), torch.randn(ROWS, 6))
+    inputs[1][:4] = inputs[0][:4]
+    steps_as_in_pytorch(module, inputs, torch.rand(ROWS, 1).round(), nn.BCEWithLogitsLoss())
+
+
 @pytest.mark.parametrize("name", ["max", "amax", "adaptive"])
 def test_equal_numbers_share_the_gradient_as_in_pytorch(name: str) -> None:
     """Two parameters begin alike: of `max`, the first one learns alone, of `amax`, both do."""
@@ -334,6 +343,7 @@ def test_factors_of_two_embeddings() -> None:
     [
         (lambda x, linear: linear(x).max(1)[1], "reads places of the largest numbers"),
         (lambda x, linear: linear(x).sum(), "call of `sum`: needs `dim`, and other axes than the first"),
+        (lambda x, linear: torch.max(linear(x), linear.bias), "call of `max`: needs `dim`, and other axes than the first"),
         (lambda x, linear: linear(x).sum(0), "call of `sum`: needs `dim`, and other axes than the first"),
         (lambda x, linear: F.pad(linear(x), (1, 1), value=1.0), 'call of `pad`: `mode` needs "constant", and `value` 0'),
         (lambda x, linear: F.pad(linear(x), (-1, 0)), "call of `pad`: needs numbers from 0"),

@@ -135,3 +135,14 @@ def concatenated(call: Call) -> Tensor:
     settings = {"type": "Concatenate", "axis": first.order.index(axis) + 1}
     name = call.graph.add(call.name, settings, tensors)
     return replace(first, name=name, shape=call.shape, flat=None, is_positive=all(tensor.is_positive for tensor in tensors))
+
+
+def negative(call: Call) -> Tensor:
+    return call.graph.unary(call.name, {"type": "Rescaling", "scale": -1.0, "offset": 0.0}, call.x)
+
+
+def absolute(call: Call) -> Tensor:
+    """The positive part of a tensor, and that of its negative: at 0 the slope is 0, as in PyTorch."""
+    settings = {"type": "Activation", "activation": "relu"}
+    sides = [call.graph.unary(f"{call.name}.side", settings, x) for x in (call.x, negative(call))]
+    return replace(call.x, name=call.graph.add(call.name, {"type": "Add"}, sides), is_positive=True)

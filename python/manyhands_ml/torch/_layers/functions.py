@@ -11,7 +11,8 @@ from torch import nn
 
 from .._graph import Tensor
 from .activations import identity
-from .arithmetic import OF_TWO, concatenated, divided, equal_to, function_of, inverted_truth, of_two, power, square, unequal_to
+from .arithmetic import OF_TWO, absolute, concatenated, divided, equal_to, function_of, inverted_truth, negative, of_two, power, square
+from .arithmetic import unequal_to
 from .call import Call, Handler, Refused, argument, made
 from .recurrent import Sequences, States, Steps
 from .reductions import expanded, largest, largest_and_place, mean_over, repeated, stacked, sum_over, values_of, with_zeros
@@ -148,6 +149,7 @@ def _squeezed(call: Call) -> Tensor:
 #: Functions and methods, by name.
 FUNCTIONS: dict[str, Handler] = {
     "_to_copy": _converted,
+    "abs": absolute,
     "alias": identity,
     "amax": largest,
     "cat": concatenated,
@@ -171,6 +173,7 @@ FUNCTIONS: dict[str, Handler] = {
     "max": largest_and_place,
     "mean": mean_over,
     "ne": unequal_to,
+    "neg": negative,
     "pad": with_zeros,
     "permute": permute,
     "pow": power,
@@ -203,6 +206,7 @@ FUNCTIONS: dict[str, Handler] = {
 #: Arguments by name of functions and methods that do not make a module: others are refused.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "_to_copy": ("dtype",),
+    "abs": (),
     "alias": (),
     "amax": ("dim", "keepdim"),
     "cat": ("tensors", "dim"),
@@ -226,6 +230,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "max": ("dim", "keepdim", "other"),
     "mean": ("dim", "keepdim"),
     "ne": (),
+    "neg": (),
     "pad": ("pad", "mode", "value"),
     "permute": ("dims",),
     "pow": (),

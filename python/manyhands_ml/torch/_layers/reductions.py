@@ -38,9 +38,9 @@ def _pooled(call: Call, kind: str, x: Tensor, axes: list[int], keeps: bool) -> T
 def _over(call: Call) -> tuple[list[int], bool]:
     """Axes of a row that go, and whether each stays as one of 1."""
     dims, keeps = argument(call, 1, "dim", None), bool(argument(call, 2, "keepdim", False))
-    rank = len(call.x.shape) + 1
-    axes = sorted(int(dim) % rank - 1 for dim in ([dims] if isinstance(dims, int) else dims or []))
-    if not axes or axes[0] < 0:
+    rank, dims = len(call.x.shape) + 1, dims if isinstance(dims, (tuple, list)) else [dims]
+    axes = sorted(dim % rank - 1 for dim in dims if isinstance(dim, int))
+    if not axes or axes[0] < 0 or len(axes) < len(dims):
         raise Refused("needs `dim`, and other axes than the first, along which batches are split")
     if argument(call, 3, "dtype", None) is not None:
         raise Refused("`dtype` is not supported")
