@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { short } from "../www/dom.js";
-import { faults, open, train, trainAndPause } from "./stand-in.js";
+import { faults, open, openAt, train, trainAndPause } from "./stand-in.js";
 
 /** @import { Page } from "playwright-core" */
 /** @import { StepLog } from "../www/messages.js" */
@@ -241,8 +241,7 @@ test("without its file it is said that the picture is missing, and steps are com
 
 test("a card of the tour, by its address, pauses training and shows a step", async () => {
   const { page, said, leave } = await open("gpus", MOVING);
-  await page.goto(`${page.url()}#try-step`);
-  await page.reload();
+  await openAt(page, "#try-step");
   await page.locator(PLAYED).waitFor();
   await page.locator("[data-card=step] .remark", { hasText: "Training is paused." }).waitFor();
   const box = await page.locator("#one-step-picture").boundingBox();

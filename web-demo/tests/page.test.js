@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { WASM } from "./serve.js";
-import { faults, open, train, useAll } from "./stand-in.js";
+import { faults, open, openAt, train, useAll } from "./stand-in.js";
 
 test("training starts by itself, but not where the system asks for less motion or less data", async () => {
   const { page, said, leave } = await open("gpus", { reducedMotion: "no-preference" });
@@ -223,8 +223,7 @@ test("wherever the page is scrolled to, the split stays in sight", async () => {
 
 test("the address of a card has it done", async () => {
   const { page, leave } = await open("gpus");
-  await page.goto(`${page.url()}#try-shards`);
-  await page.reload();
+  await openAt(page, "#try-shards");
   await page.locator("[data-card=shards] .remark", { hasText: "Gap to one adapter alone: 0.0000002 before, 0.01 now." }).waitFor();
   assert.ok(await page.locator("[name=batch_norm][value=per_shard]").isChecked());
   const { search, hash } = new URL(page.url());

@@ -35,6 +35,18 @@ export async function open(variant, options = {}, replaced = {}) {
 }
 
 /**
+ * Opens the page anew with a card of the tour in its address. On a page that is open already the card acts at once and
+ * takes itself out of the address, so that what is then loaded again may have no card any more.
+ * @param {Page} page
+ * @param {string} hash
+ */
+export async function openAt(page, hash) {
+  const address = page.url() + hash;
+  await page.goto("about:blank");
+  await page.goto(address);
+}
+
+/**
  * Starts training, and waits until it is past a step.
  * @param {Page} page
  * @param {number} step
