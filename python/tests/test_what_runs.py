@@ -69,10 +69,6 @@ OPTIMIZER_WAYS = {
 #: Modules of PyTorch that are refused, and the way out.
 TORCH_WAYS = {
     "Conv3d": "none",
-    "CosineSimilarity": "products and sums in a loss of your own",
-    "InstanceNorm2d": "`GroupNorm` with a group for each channel",
-    "PixelShuffle": "`reshape`, `permute`, `reshape`",
-    "RNN": "`GRU` or `LSTM`",
     "TransformerDecoder": "`TransformerEncoder` with a causal mask",
 }
 

@@ -329,6 +329,28 @@ def _layer_norm(call: Call) -> Any:
     return _stood_for(call, partial(nn.LayerNorm, shape, **settings), call.x, weight=weight, bias=bias)
 
 
+def _group_norm(call: Call) -> Any:
+    named = (("num_groups", 1), ("weight", None), ("bias", None), ("eps", 1e-5))
+    groups, weight, bias, eps = (argument(call, at, name, default) for at, (name, default) in enumerate(named, 1))
+    kind = partial(nn.GroupNorm, groups, call.x.shape[0], eps, weight is not None)
+    return _stood_for(call, kind, call.x, weight=weight, bias=bias)
+
+
+def _instance_norm(call: Call) -> Any:
+    names = ("weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", "eps")
+    # Of the operation below it all are there, in another order than those of the function.
+    if len(call.args) not in (1, len(names) + 2):
+        raise Refused("needs its arguments behind the first one by name")
+    weight, bias, mean, variance, by_input, _, eps = (
+        argument(call, at, name, default) for at, (name, default) in enumerate(zip(names, (None, None, None, None, True, 0.1, 1e-5)), 1)
+    )
+    if mean is not None or variance is not None or not by_input:
+        raise Refused("needs the statistics of each row, and no running ones")
+    channels, *sizes = call.x.shape
+    kind = nn.InstanceNorm2d if len(sizes) == 2 else nn.InstanceNorm1d
+    return _stood_for(call, partial(kind, channels, eps, affine=weight is not None), call.x, weight=weight, bias=bias)
+
+
 def _rms_norm(call: Call) -> Any:
     shape, weight, eps = (argument(call, at, name, None) for at, name in enumerate(("normalized_shape", "weight", "eps"), 1))
     settings = {"eps": eps, "elementwise_affine": weight is not None}
@@ -367,6 +389,8 @@ _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
     "conv2d": (_convolution(nn.Conv2d), "weight bias stride padding dilation groups"),
     "einsum": (summed, ""),
     "embedding": (_embedding, "padding_idx max_norm norm_type scale_grad_by_freq sparse"),
+    "group_norm": (_group_norm, "num_groups weight bias eps"),
+    "instance_norm": (_instance_norm, "weight bias running_mean running_var use_input_stats momentum eps"),
     "layer_norm": (_layer_norm, "normalized_shape weight bias eps"),
     "linear": (_linear, "weight bias"),
     "matmul": (_matmul, "other"),

@@ -38,10 +38,13 @@ _INPLACE = {"inplace": "the result is the same; the trace refuses tensors that a
 _CONV = "in_channels out_channels kernel_size stride padding dilation groups bias"
 _RECURRENT = "input_size hidden_size num_layers bias batch_first dropout bidirectional proj_size"
 _POOL = "kernel_size stride padding ceil_mode"
-_OF_RECURRENT = {**_PLACE, "mode": "`LSTM` and `GRU` fill it in themselves", "nonlinearity": "of `nn.RNN` alone"}
+_OF_RECURRENT = {**_PLACE, "mode": "the classes fill it in themselves", "nonlinearity": "of `nn.RNN` alone"}
 #: `Identity` and activations without a setting take any arguments, and ignore them.
 _ANY = {"args": "PyTorch ignores them", "kwargs": "PyTorch ignores them"}
 _BATCH_NORM = _named("num_features eps momentum affine bias track_running_stats", free=_PLACE)
+_INSTANCE_NORM = _named(
+    "num_features eps affine track_running_stats bias", free={**_PLACE, "momentum": "of running statistics, which are refused"}
+)
 
 #: Settings of modules, by class.
 MODULES: dict[type, Named] = {
@@ -56,6 +59,7 @@ MODULES: dict[type, Named] = {
     nn.Conv1d: _named(_CONV, {"padding_mode": "zeros"}, _PLACE),
     nn.Conv2d: _named(_CONV, {"padding_mode": "zeros"}, _PLACE),
     nn.ConvTranspose2d: _named(f"{_CONV} output_padding", {"padding_mode": "zeros"}, _PLACE),
+    nn.CosineSimilarity: _named("dim eps"),
     nn.Dropout: _named("p", free=_INPLACE),
     nn.Dropout1d: _named("p", free=_INPLACE),
     nn.Dropout2d: _named("p", free=_INPLACE),
@@ -72,6 +76,7 @@ MODULES: dict[type, Named] = {
     ),
     nn.Flatten: _named("start_dim end_dim"),
     nn.GELU: _named("approximate"),
+    nn.GLU: _named("dim"),
     nn.GRU: _named(_RECURRENT, free=_OF_RECURRENT),
     nn.GroupNorm: _named("num_groups num_channels eps affine bias", free=_PLACE),
     nn.Hardsigmoid: _named(free=_INPLACE),
@@ -80,6 +85,8 @@ MODULES: dict[type, Named] = {
         "min_val max_val", free={**_INPLACE, "min_value": "an old name of `min_val`", "max_value": "an old name of `max_val`"}
     ),
     nn.Identity: _named(free=_ANY),
+    nn.InstanceNorm1d: _INSTANCE_NORM,
+    nn.InstanceNorm2d: _INSTANCE_NORM,
     nn.LSTM: _named(_RECURRENT, free=_OF_RECURRENT),
     nn.LayerNorm: _named("normalized_shape eps elementwise_affine bias", free=_PLACE),
     nn.LeakyReLU: _named("negative_slope", free=_INPLACE),
@@ -93,7 +100,10 @@ MODULES: dict[type, Named] = {
         "embed_dim num_heads dropout bias add_bias_kv kdim vdim batch_first", {"add_zero_attn": False}, _PLACE
     ),
     nn.PReLU: _named("num_parameters", free={**_PLACE, "init": "an initial value"}),
+    nn.PixelShuffle: _named("upscale_factor"),
+    nn.PixelUnshuffle: _named("downscale_factor"),
     nn.RMSNorm: _named("normalized_shape eps elementwise_affine", free=_PLACE),
+    nn.RNN: _named(f"{_RECURRENT} nonlinearity", free={**_PLACE, "mode": _OF_RECURRENT["mode"]}),
     nn.ReLU: _named(free=_INPLACE),
     nn.ReLU6: _named(free=_INPLACE),
     nn.SELU: _named(free=_INPLACE),

@@ -257,7 +257,70 @@ SERIES |= {
     "places": lambda: Places(False),
     "places, no later steps": lambda: Places(True),
 }
+class Exported(nn.Module):
+    """A module that `torch.fx` can't read, and `torch.export` can: operations alone are left of it."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Any) -> Any:
+        for _ in range(x.shape[1] // x.shape[1]):
+            x = self.part(x)
+        return x
+
+
+def _alike(x: Any, one: Any, other: Any, out: Any) -> Any:
+    return out(torch.stack([F.cosine_similarity(one(x), other(x)), nn.CosineSimilarity()(one(x), x)], 1))
+
+
+def _lengths(x: Any, linear: Any, out: Any) -> Any:
+    y = linear(x)
+    norms = [y.norm(dim=1, keepdim=True), torch.norm(y, 2, 1).unsqueeze(1), torch.linalg.norm(y, dim=-1, keepdim=True)]
+    return out(torch.cat([*norms, torch.linalg.vector_norm(y, dim=1, keepdim=True), F.normalize(y)], 1))
+
+
+ROWS_OF_NUMBERS: dict[str, Callable[[], nn.Module]] = {
+    "GLU": lambda: nn.Sequential(nn.Linear(6, 8), nn.GLU(), nn.Linear(4, 3)),
+    "clamp": lambda: One(lambda x, one, out: out(torch.clamp(one(x), -0.3, 0.5)), nn.Linear(6, 8), nn.Linear(8, 3)),
+    "clamp, below": lambda: One(lambda x, one, out: out(one(x).clamp(min=0)), nn.Linear(6, 8), nn.Linear(8, 3)),
+    "clip": lambda: One(lambda x, one, out: out(one(x).clip(max=0.1).clamp_(-0.4)), nn.Linear(6, 8), nn.Linear(8, 3)),
+    "Hardtanh": lambda: nn.Sequential(nn.Linear(6, 8), nn.Hardtanh(), nn.Linear(8, 8), nn.Hardtanh(-0.2, 0.4), nn.Linear(8, 3)),
+    "lengths": lambda: One(_lengths, nn.Linear(6, 8), nn.Linear(12, 3)),
+    "lengths, exported": lambda: Exported(One(_lengths, nn.Linear(6, 8), nn.Linear(12, 3))),
+    "angles": lambda: One(_alike, nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(2, 3)),
+}
+SERIES |= {
+    "RNN": _last(lambda made: made[0][:, -1], nn.RNN),
+    "RNN, both directions": _last(lambda made: made[0].mean(1), nn.RNN, num_layers=2, bidirectional=True, nonlinearity="relu"),
+    "RNN, state": _last(lambda made: made[1][-1], nn.RNN, bias=False),
+    "InstanceNorm1d": lambda: One(
+        lambda x, conv, norm, out: out(F.relu(norm(conv(x.transpose(1, 2)))).mean(-1)),
+        nn.Conv1d(3, 5, 3),
+        nn.InstanceNorm1d(5, affine=True),
+        nn.Linear(5, 3),
+    ),
+    "normalize": lambda: One(lambda x, linear: F.normalize(linear(x), dim=-1).mean(1), nn.Linear(3, 3)),
+}
+
+
+def _style() -> nn.Module:
+    """Convolutions with a norm for each picture, and finer pictures of their channels."""
+    norms = nn.InstanceNorm2d(4, affine=True), nn.InstanceNorm2d(4)
+    fine = nn.Conv2d(3, 16, 3, padding=1), nn.PixelShuffle(2), norms[0], nn.ReLU(), nn.Conv2d(4, 8, 3), nn.GLU(1), norms[1]
+    return nn.Sequential(*fine, nn.PixelUnshuffle(4), nn.Conv2d(64, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def _grouped() -> nn.Module:
+    parts = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Hardtanh(-0.5, 0.7), nn.Conv2d(4, 3, 3)
+    return One(lambda x, *layers: F.normalize(nn.Sequential(*layers)(x), dim=1).clamp(-0.5, 0.4).mean((2, 3)), *parts)
+
+
 PICTURES: dict[str, Callable[[], nn.Module]] = {
+    "style": _style,
+    "style, exported": lambda: Exported(_style()),
+    "groups": _grouped,
+    "groups, exported": lambda: Exported(_grouped()),
     "U-Net": lambda: One(_upsampled, nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)),
     "excitation": lambda: One(_squeezed, nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)),
     "zeros": lambda: nn.Sequential(nn.ZeroPad2d((1, 0, 2, 0)), nn.Conv2d(3, 3, 2), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
@@ -270,6 +333,52 @@ PICTURES: dict[str, Callable[[], nn.Module]] = {
 def test_networks_of_words(name: str) -> None:
     torch.manual_seed(1)
     steps_as_in_pytorch(WORDS[name](), torch.randint(0, 20, (ROWS, 7)), torch.randint(0, 3, (ROWS,)))
+
+
+@pytest.mark.parametrize("name", ROWS_OF_NUMBERS)
+def test_networks_of_rows(name: str) -> None:
+    torch.manual_seed(9)
+    steps_as_in_pytorch(ROWS_OF_NUMBERS[name](), torch.randn(ROWS, 6), torch.randint(0, 3, (ROWS,)))
+
+
+#: Functions by the slope at a bound, or of nothing but zeros, where it could have been another one; and rows of which some lie there.
+EDGES: dict[str, Callable[[Any], Any]] = {
+    "clamp to 0": lambda y: y.clamp(min=0),
+    "clamp": lambda y: y.clamp(-1, 1),
+    "clamp from above": lambda y: y.clamp(max=2),
+    "clamp, wide": lambda y: y.clamp(-1e6, 1e6),
+    "Hardtanh": nn.Hardtanh(),
+    "Hardtanh from 0": nn.Hardtanh(0, 1),
+    "norm": lambda y: y.norm(dim=1, keepdim=True) + y,
+    "normalize": lambda y: F.normalize(y, dim=1, eps=0.5),
+    "cosine": lambda y: F.cosine_similarity(y, y * y + 1, dim=1).unsqueeze(1) + y,
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_slopes_at_bounds_and_of_zeros(name: str) -> None:
+    rows = [[0.0, 0.0, 0.0], [1.0, -1.0, 2.0], [0.0, 3.0, -3.0], [1e-6, -2e-6, 3e-7], [0.25, 0.25, -0.25], [-1.0, 1.0, 0.0]] * 2
+
+    class Moved(nn.Module):
+        """Rows moved by numbers of a table, so that each has a slope of its own."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(len(rows), 3), nn.Linear(3, 3)
+            self.table.weight.data = torch.tensor(rows)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(EDGES[name](self.table(x)))
+
+    torch.manual_seed(10)
+    module = Moved()
+    other = copy.deepcopy(module)
+    places, targets = torch.arange(len(rows)), torch.randn(len(rows), 3)
+    one, two = (torch.optim.SGD(it.parameters(), lr=0.1) for it in (module, other))
+    nn.MSELoss()(module(places), targets).backward()
+    one.step()
+    Trainer(other, nn.MSELoss(), two, adapters="cpu").fit([(places, targets)])
+    torch.testing.assert_close(other.state_dict(), module.state_dict(), atol=1e-8, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", SERIES)
@@ -350,6 +459,11 @@ def test_factors_of_two_embeddings() -> None:
         (lambda x, linear: linear(x).repeat(2, 1), "call of `repeat`: needs 1 as its first number"),
         (lambda x, linear: linear(x).repeat(1, 2), "call of `repeat`: needs to copy along axes of 1"),
         (lambda x, linear: torch.stack([linear(x), x]), "call of `stack`: `dim` needs to be another than the first"),
+        (lambda x, linear: F.normalize(linear(x), p=1), "call of `normalize`: needs the norm of squares"),
+        (lambda x, linear: linear(x).norm(), "call of `norm`: needs `dim`"),
+        (lambda x, linear: linear(x).norm(float("inf"), 1), "call of `norm`: needs the norm of squares"),
+        (lambda x, linear: linear(x).clamp(min=x), "call of `clamp`: needs numbers as bounds"),
+        (lambda x, linear: torch.linalg.norm(linear(x).view(-1, 2, 3), 2, (1, 2)), "call of `linalg_norm`: needs one axis"),
     ],
 )
 def test_what_sums_and_copies_lack_is_refused(function: Any, told: str) -> None:

@@ -69,6 +69,7 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.Conv1d: (CONV, SIGNAL),
     nn.Conv2d: (CONV, PICTURE),
     nn.ConvTranspose2d: (CONV, PICTURE),
+    nn.CosineSimilarity: ({"dim": 2}, STEPS),
     nn.Dropout: ({}, ROW),
     nn.Dropout1d: ({}, SIGNAL),
     nn.Dropout2d: ({}, PICTURE),
@@ -76,6 +77,8 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.GRU: (SEQUENCE, STEPS),
     nn.GroupNorm: ({"num_groups": 2, "num_channels": 4}, PICTURE),
     nn.Hardtanh: ({"min_val": 0.0}, ROW),
+    nn.InstanceNorm1d: ({**NORM, "affine": True}, SIGNAL),
+    nn.InstanceNorm2d: ({**NORM, "affine": True}, PICTURE),
     nn.LSTM: (SEQUENCE, STEPS),
     nn.LayerNorm: ({"normalized_shape": 6}, STEPS),
     nn.Linear: ({"in_features": 6, "out_features": 3}, ROW),
@@ -84,7 +87,10 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.MaxPool2d: ({"kernel_size": 2}, PICTURE),
     nn.modules.linear.NonDynamicallyQuantizableLinear: ({"in_features": 6, "out_features": 3}, ROW),
     nn.MultiheadAttention: ({"embed_dim": 6, "num_heads": 2, "batch_first": True}, STEPS),
+    nn.PixelShuffle: ({"upscale_factor": 2}, PICTURE),
+    nn.PixelUnshuffle: ({"downscale_factor": 2}, (4, 6, 8)),
     nn.PReLU: ({"num_parameters": 4}, PICTURE),
+    nn.RNN: (SEQUENCE, STEPS),
     nn.RMSNorm: ({"normalized_shape": 6}, STEPS),
     nn.Softmax: ({"dim": -1}, ROW),
     nn.TransformerEncoder: ({"encoder_layer": nn.TransformerEncoderLayer(**ENCODER), "num_layers": 1}, STEPS),
@@ -113,6 +119,7 @@ VALUES: dict[str, Any] = {
     "dim": 1,
     "dim_feedforward": 5,
     "divisor_override": 3,
+    "downscale_factor": 1,
     "dropout": 0.3,
     "dtype": torch.float64,
     "elementwise_affine": False,
@@ -162,6 +169,7 @@ VALUES: dict[str, Any] = {
     "threshold": 3,
     "track_running_stats": False,
     "unflattened_size": (3, 2),
+    "upscale_factor": 1,
     "vdim": 6,
 }
 #: Other settings that a value needs beside it, or another shape of rows.
@@ -195,6 +203,17 @@ class ToItself(First):
         return self.part(x, x, x)[0]
 
 
+class ToHalf(First):
+    """A tensor beside half of each of its numbers and one."""
+
+    def forward(self, x: Any) -> Any:
+        return self.part(x, 0.5 * x + 1)
+
+
+#: Modules that read several tensors.
+PAIRS: dict[Any, Any] = {nn.CosineSimilarity: ToHalf, nn.MultiheadAttention: ToItself}
+
+
 def _same(module: nn.Module, x: torch.Tensor, trains: bool = True) -> None:
     """The prediction, and where there is something to learn, weights and buffers after two steps."""
     other = copy.deepcopy(module)
@@ -219,7 +238,7 @@ def _same(module: nn.Module, x: torch.Tensor, trains: bool = True) -> None:
 def test_settings_of_a_module_are_honoured_or_refused_by_name(kind: Any) -> None:
     """One after the other with another value."""
     base, shape = BASES.get(kind, ({}, ROW if kind is not nn.Flatten else PICTURE))
-    # `LSTM` and `GRU` fill in their `mode` themselves.
+    # Recurrent modules fill in their `mode` themselves.
     fixed = FIXED | ({"mode"} if issubclass(kind, nn.RNNBase) else set())
     for setting in sorted(named(kind) - fixed):
         torch.manual_seed(3)
@@ -230,7 +249,7 @@ def test_settings_of_a_module_are_honoured_or_refused_by_name(kind: Any) -> None
             dtype = torch.int64 if kind is nn.Embedding else arguments.get("dtype", torch.float32)
             x = torch.randint(0, 9, (4, *shape)) if kind is nn.Embedding else torch.randn(4, *shape)
             x = x.to(dtype)
-            module = ToItself(module) if kind is nn.MultiheadAttention else module
+            module = PAIRS[kind](module) if kind in PAIRS else module
             module(x)
         except (RuntimeError, ValueError):
             # A value that PyTorch does not take for this module.

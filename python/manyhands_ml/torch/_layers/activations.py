@@ -7,7 +7,9 @@ from dataclasses import replace
 from torch import nn
 
 from .._graph import Settings, Tensor
-from .call import MODULES, Call, Handler, Refused
+from .arithmetic import above, below, of_two
+from .call import MODULES, Call, Handler, Refused, argument
+from .shapes import halves
 
 
 def _function(activation: str, is_positive: bool = False) -> Handler:
@@ -20,15 +22,24 @@ def _gelu(call: Call) -> Tensor:
 
 
 def _hardtanh(call: Call) -> Tensor:
-    bounds = (call.module.min_val, call.module.max_val)
-    if bounds[0] != 0 or bounds[1] <= 0:
-        raise Refused(f"`min_val` needs to be 0 and `max_val` above it, but they are {bounds}")
-    return call.graph.unary(call.name, {"type": "ReLU", "max_value": float(bounds[1])}, call.x, is_positive=True)
+    low, high = float(call.module.min_val), float(call.module.max_val)
+    if low == 0:
+        return call.graph.unary(call.name, {"type": "ReLU", "max_value": high}, call.x, is_positive=True)
+    # At a bound the slope is 0, in all versions of PyTorch.
+    return below(call, above(call, call.x, low, slope_at=0), high, slope_at=0)
 
 
 def _with_setting(kind: str, key: str, attribute: str) -> Handler:
     """The handler of a layer with one setting."""
     return lambda call: call.graph.unary(call.name, {"type": kind, key: getattr(call.module, attribute)}, call.x)
+
+
+def glu(call: Call) -> Tensor:
+    """One half of an axis, times the sigmoid of the other half."""
+    dim = call.module.dim if isinstance(call.module, nn.GLU) else argument(call, 1, "dim", -1)
+    first, second = halves(call, dim)
+    gate = call.graph.unary(f"{call.name}.gate", {"type": "Activation", "activation": "sigmoid"}, second, is_positive=True)
+    return of_two(replace(call, args=(first, gate), kwargs={}), "Multiply")
 
 
 def _softmax(call: Call) -> Tensor:
@@ -82,6 +93,7 @@ MODULES.update(
         nn.Dropout2d: _dropout_of_channels(2),
         nn.ELU: _with_setting("ELU", "alpha", "alpha"),
         nn.GELU: _gelu,
+        nn.GLU: glu,
         nn.Hardsigmoid: _function("hard_sigmoid", is_positive=True),
         nn.Hardswish: _function("hard_silu"),
         nn.Hardtanh: _hardtanh,

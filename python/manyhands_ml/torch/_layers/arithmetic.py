@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
-from .._graph import Tensor
+import torch
+
+from .._graph import Settings, Tensor
 from .call import Call, Handler, Refused, argument
 
 
@@ -135,6 +138,61 @@ def concatenated(call: Call) -> Tensor:
     settings = {"type": "Concatenate", "axis": first.order.index(axis) + 1}
     name = call.graph.add(call.name, settings, tensors)
     return replace(first, name=name, shape=call.shape, flat=None, is_positive=all(tensor.is_positive for tensor in tensors))
+
+
+def clamped(call: Call) -> Tensor:
+    low, high = (argument(call, at, name, None) for at, name in enumerate(("min", "max"), 1))
+    if not all(bound is None or isinstance(bound, (int, float)) for bound in (low, high)):
+        raise Refused("needs numbers as bounds, but gets a tensor")
+    slope = _slope_of_clamp()
+    x = call.x if low is None else above(call, call.x, float(low), slope)
+    return x if high is None else below(call, x, float(high), slope)
+
+
+@cache
+def _slope_of_clamp() -> int:
+    """The slope of `clamp` where a number is the bound: 0 in PyTorch 2.15, and 1 in older versions."""
+    x = torch.zeros(1, requires_grad=True)
+    torch.clamp(x, min=0).sum().backward()
+    return int(x.grad)
+
+
+def at_least(call: Call) -> Tensor:
+    return clamped(replace(call, args=(call.x, argument(call, 1, "min", None)), kwargs={}))
+
+
+def at_most(call: Call) -> Tensor:
+    return clamped(replace(call, args=(call.x, None, argument(call, 1, "max", None)), kwargs={}))
+
+
+def above(call: Call, x: Tensor, bound: float, slope_at: int) -> Tensor:
+    """The numbers of a tensor, and the bound for those below it. At the bound itself the slope is 0 or 1."""
+    graph, name = call.graph, call.name
+    if bound == -math.inf:
+        return x
+    if not math.isfinite(bound):
+        raise Refused(f"needs a bound that is a number, but gets {bound}")
+    relu: Settings = {"type": "Activation", "activation": "relu"}
+    if bound == 0 and not slope_at:
+        return graph.unary(name, relu, x, is_positive=True)
+    # Where numbers count they are taken as they are: a bound added and taken away again would cost digits of the small ones.
+    scale = -1.0 if slope_at else 1.0
+    beyond = graph.unary(f"{name}.beyond", {"type": "Rescaling", "scale": scale, "offset": -scale * bound}, x)
+    found = unequal(replace(call, name=f"{name}.found"), graph.plain(graph.unary(f"{name}.beyond", relu, beyond)), 0.0)
+    others = inverted(replace(call, name=f"{name}.others"), found)
+    kept, lost = (others, found) if slope_at else (found, others)
+    plain = graph.plain(x)
+    numbers = replace(plain, name=graph.add(f"{name}.kept", {"type": "Multiply"}, [plain, kept]))
+    bounds = graph.unary(f"{name}.bound", {"type": "Rescaling", "scale": bound, "offset": 0.0}, lost)
+    return replace(plain, name=graph.add(name, {"type": "Add"}, [numbers, bounds]), is_positive=x.is_positive or bound >= 0)
+
+
+def below(call: Call, x: Tensor, bound: float, slope_at: int) -> Tensor:
+    """As `above`, for the numbers above a bound."""
+    if bound == math.inf:
+        return x
+    turned = above(call, negative(replace(call, args=(x,))), -bound, slope_at)
+    return replace(negative(replace(call, args=(turned,))), is_positive=x.is_positive and bound >= 0)
 
 
 def negative(call: Call) -> Tensor:

@@ -10,13 +10,15 @@ import torch
 from torch import nn
 
 from .._graph import Tensor
-from .activations import identity
-from .arithmetic import OF_TWO, absolute, concatenated, divided, equal_to, function_of, inverted_truth, negative, of_two, power, square
-from .arithmetic import unequal_to
+from .activations import glu, identity
+from .arithmetic import OF_TWO, absolute, at_least, at_most, clamped, concatenated, divided, equal_to, function_of, inverted_truth
+from .arithmetic import negative, of_two, power, square, unequal_to
 from .call import Call, Handler, Refused, argument, made
 from .recurrent import Sequences, States, Steps
-from .reductions import expanded, largest, largest_and_place, mean_over, repeated, stacked, sum_over, values_of, with_zeros
-from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, taken, transpose_axes, turned, unbound
+from .reductions import expanded, largest, largest_and_place, mean_over, norm, norm_of_linalg, normalized, repeated, similarity, stacked
+from .reductions import sum_over, values_of, with_zeros
+from .shapes import flattened, permute, reshaped, selected, shuffled, slice_axis, sliced, split_axis, taken, transpose_axes, turned
+from .shapes import unbound, unshuffled
 
 
 def _max_pool_module(kind: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,9 +156,15 @@ FUNCTIONS: dict[str, Handler] = {
     "amax": largest,
     "cat": concatenated,
     "chunk": split_axis,
+    "clamp": clamped,
+    "clamp_": clamped,
+    "clamp_max": at_most,
+    "clamp_min": at_least,
+    "clip": clamped,
     "clone": identity,
     "concat": concatenated,
     "contiguous": identity,
+    "cosine_similarity": similarity,
     "div": divided,
     "dropout": _dropout_function,
     "eq": equal_to,
@@ -166,7 +174,10 @@ FUNCTIONS: dict[str, Handler] = {
     "flatten": _flatten_function,
     "float": _converted,
     "getitem": _getitem,
+    "glu": glu,
     "invert": inverted_truth,
+    "linalg_norm": norm_of_linalg,
+    "linalg_vector_norm": norm,
     "log": function_of("log"),
     "logical_not": inverted_truth,
     "mT": turned,
@@ -174,8 +185,12 @@ FUNCTIONS: dict[str, Handler] = {
     "mean": mean_over,
     "ne": unequal_to,
     "neg": negative,
+    "norm": norm,
+    "normalize": normalized,
     "pad": with_zeros,
     "permute": permute,
+    "pixel_shuffle": shuffled,
+    "pixel_unshuffle": unshuffled,
     "pow": power,
     "reciprocal": function_of("reciprocal"),
     "repeat": repeated,
@@ -211,9 +226,15 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "amax": ("dim", "keepdim"),
     "cat": ("tensors", "dim"),
     "chunk": ("chunks", "dim"),
+    "clamp": ("min", "max"),
+    "clamp_": ("min", "max"),
+    "clamp_max": ("max",),
+    "clamp_min": ("min",),
+    "clip": ("min", "max"),
     "clone": ("memory_format",),
     "concat": ("tensors", "dim"),
     "contiguous": ("memory_format",),
+    "cosine_similarity": ("x2", "dim", "eps"),
     "div": (),
     "dropout": ("p", "training", "train", "inplace"),
     "eq": (),
@@ -223,7 +244,10 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "flatten": ("start_dim", "end_dim"),
     "float": (),
     "getitem": (),
+    "glu": ("dim",),
     "invert": (),
+    "linalg_norm": ("ord", "dim", "keepdim", "dtype", "out"),
+    "linalg_vector_norm": ("ord", "dim", "keepdim", "dtype", "out"),
     "log": (),
     "logical_not": (),
     "mT": (),
@@ -231,8 +255,12 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "mean": ("dim", "keepdim"),
     "ne": (),
     "neg": (),
+    "norm": ("p", "dim", "keepdim", "dtype", "out"),
+    "normalize": ("p", "dim", "eps", "out"),
     "pad": ("pad", "mode", "value"),
     "permute": ("dims",),
+    "pixel_shuffle": ("upscale_factor",),
+    "pixel_unshuffle": ("downscale_factor",),
     "pow": (),
     "reciprocal": (),
     "repeat": (),

@@ -74,8 +74,10 @@ def _recurrent(call: Call) -> Sequences:
 
 def _recurrent_layer(call: Call, x: Tensor, layer: int, is_sequence: bool) -> Tensor:
     module, graph = call.module, call.graph
-    kind = "LSTM" if isinstance(module, nn.LSTM) else "GRU"
+    kind = {nn.LSTM: "LSTM", nn.GRU: "GRU", nn.RNN: "SimpleRNN"}[type(module)]
     settings: Settings = {"type": kind, "units": module.hidden_size, "use_bias": module.bias, "return_sequences": is_sequence}
+    if kind == "SimpleRNN":
+        settings["activation"] = module.nonlinearity
     if kind == "GRU":
         settings["reset_after"] = True
     elif module.bias:
@@ -164,4 +166,4 @@ def settled(value: Any) -> Any:
     return value
 
 
-MODULES.update({nn.GRU: _recurrent, nn.LSTM: _recurrent})
+MODULES.update({nn.GRU: _recurrent, nn.LSTM: _recurrent, nn.RNN: _recurrent})

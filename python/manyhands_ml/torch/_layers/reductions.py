@@ -6,11 +6,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from .._graph import PICTURE, Settings, Tensor
-from .arithmetic import concatenated, of_two
+from .arithmetic import above, concatenated, divided, function_of, inverted, of_two, square, unequal
 from .call import MODULES, Call, Handler, Refused, argument
+from .shapes import reshaped
 
 
 def _pooled(call: Call, kind: str, x: Tensor, axes: list[int], keeps: bool) -> Tensor:
@@ -61,6 +63,68 @@ def sum_over(call: Call) -> Tensor:
     mean = _pooled(replace(call, name=f"{call.name}.mean"), "GlobalAverage", call.x, axes, keeps)
     count = float(math.prod(call.x.shape[axis] for axis in axes))
     return call.graph.unary(call.name, {"type": "Rescaling", "scale": count, "offset": 0.0}, mean, mean.is_positive)
+
+
+def norm(call: Call) -> Tensor:
+    """The root of the sum of squares over axes. Where all are 0, the slope is 0, as in PyTorch."""
+    order = argument(call, 1, "p", argument(call, 1, "ord", 2))
+    if order not in (2, None, "fro"):
+        raise Refused(f"needs the norm of squares, 2, but is {order}")
+    dim, keeps, dtype = (argument(call, at, name, None) for at, name in enumerate(("dim", "keepdim", "dtype"), 2))
+    if call.kwargs.get("out") is not None:
+        raise Refused("`out` is not supported")
+    if dim is None:
+        raise Refused("needs `dim`: without it, it is one number for the whole batch")
+    made = _norm(call, call.x, dim, dtype)
+    return made if keeps else reshaped(replace(call, args=(made,), kwargs={}))
+
+
+def norm_of_linalg(call: Call) -> Tensor:
+    dim = argument(call, 2, "dim", None)
+    if argument(call, 1, "ord", None) == 2 and isinstance(dim, (tuple, list)) and len(dim) > 1:
+        raise Refused("needs one axis: over two of them 2 is the norm of a matrix")
+    return norm(call)
+
+
+def _norm(call: Call, x: Tensor, dim: Any, dtype: Any = None) -> Tensor:
+    """A norm whose axes stay as some of 1."""
+    graph, name = call.graph, call.name
+    squares = square(replace(call, name=f"{name}.squares", args=(x,), kwargs={}))
+    total = sum_over(replace(call, name=f"{name}.sum", args=(squares, dim, True, dtype), kwargs={}))
+    # The slope of a root at 0 is none: there it is that of the root at 1.
+    total = graph.plain(total)
+    zero = inverted(replace(call, name=f"{name}.zero"), unequal(replace(call, name=f"{name}.above"), total, 0.0))
+    away = replace(total, name=graph.add(f"{name}.away", {"type": "Add"}, [total, zero]))
+    root = function_of("sqrt", is_positive=True)(replace(call, name=f"{name}.root", args=(away,), kwargs={}))
+    return replace(total, name=graph.add(name, {"type": "Subtract"}, [root, zero]), is_positive=True)
+
+
+def normalized(call: Call) -> Tensor:
+    """Tensors of length 1 along an axis."""
+    order, dim, eps = (argument(call, at, name, default) for at, (name, default) in enumerate((("p", 2.0), ("dim", 1), ("eps", 1e-12)), 1))
+    if order != 2 or argument(call, 4, "out", None) is not None:
+        raise Refused(f"needs the norm of squares, 2, and no `out`, but gets {order}")
+    return _of_length_one(call, call.x, dim, eps)
+
+
+def _of_length_one(call: Call, x: Tensor, dim: int, eps: float) -> Tensor:
+    length = above(replace(call, name=f"{call.name}.length"), _norm(replace(call, name=f"{call.name}.norm"), x, dim), float(eps), slope_at=0)
+    value = torch.empty((1, *x.shape), device="meta")
+    return divided(replace(call, args=(x, length), kwargs={}, value=value))
+
+
+def similarity(call: Call) -> Tensor:
+    """The cosine of the angle between two tensors along an axis."""
+    module = call.module if isinstance(call.module, nn.CosineSimilarity) else None
+    dim = module.dim if module else argument(call, 2, "dim", 1)
+    eps = module.eps if module else argument(call, 3, "eps", 1e-8)
+    pair = [call.args[0], argument(call, 1, "x2", None)]
+    if not all(isinstance(x, Tensor) for x in pair) or pair[0].shape != pair[1].shape:
+        raise Refused("needs two tensors of the same shape that depend on an input")
+    sides = [_of_length_one(replace(call, name=f"{call.name}.side"), x, dim, eps) for x in pair]
+    value = torch.empty((1, *pair[0].shape), device="meta")
+    product = of_two(replace(call, name=f"{call.name}.product", args=tuple(sides), kwargs={}, value=value), "Multiply")
+    return sum_over(replace(call, args=(product, dim), kwargs={}))
 
 
 def largest(call: Call) -> Tensor:
@@ -164,6 +228,7 @@ MODULES.update(
     {
         nn.AdaptiveMaxPool1d: _adaptive_max_pool(1),
         nn.AdaptiveMaxPool2d: _adaptive_max_pool(2),
+        nn.CosineSimilarity: similarity,
         nn.ZeroPad1d: _zero_pad,
         nn.ZeroPad2d: _zero_pad,
     }

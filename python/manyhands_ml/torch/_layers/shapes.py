@@ -95,6 +95,46 @@ def cropped(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
 
 
+def halves(call: Call, dim: int) -> tuple[Tensor, Tensor]:
+    """The two halves of an axis."""
+    axis = _row_axis(call, dim)
+    size = call.x.shape[axis]
+    if size % 2:
+        raise Refused(f"needs an axis that has two halves, but it is one of {size}")
+    first, second = (cropped(call, call.x, axis, begin, begin + size // 2) for begin in (0, size // 2))
+    return first, second
+
+
+def shuffled(call: Call) -> Tensor:
+    """Channels become squares of places, as `PixelShuffle` of (C · r², H, W) makes (C, H · r, W · r)."""
+    x, factor = call.graph.plain(call.x), int(_factor(call, "upscale_factor"))
+    if len(x.shape) != 3 or x.shape[0] % factor**2:
+        raise Refused(f"needs pictures with channels by {factor**2}, but gets rows of shape {x.shape}")
+    channels, height, width = x.shape[0] // factor**2, *x.shape[1:]
+    return _moved(call, x, [channels, factor, factor, height, width], (0, 3, 1, 4, 2))
+
+
+def unshuffled(call: Call) -> Tensor:
+    """Squares of places become channels: `PixelShuffle` the other way round."""
+    x, factor = call.graph.plain(call.x), int(_factor(call, "downscale_factor"))
+    if len(x.shape) != 3 or x.shape[1] % factor or x.shape[2] % factor:
+        raise Refused(f"needs pictures with height and width by {factor}, but gets rows of shape {x.shape}")
+    channels, height, width = x.shape[0], x.shape[1] // factor, x.shape[2] // factor
+    return _moved(call, x, [channels, height, factor, width, factor], (0, 2, 4, 1, 3))
+
+
+def _factor(call: Call, name: str) -> Any:
+    return getattr(call.module, name) if isinstance(call.module, nn.Module) else argument(call, 1, name, None)
+
+
+def _moved(call: Call, x: Tensor, apart: list[int], order: tuple[int, ...]) -> Tensor:
+    """The axes of a row taken apart, in another order, and joined to those that PyTorch gives."""
+    name = call.graph.add(f"{call.name}.apart", {"type": "Reshape", "target_shape": apart}, [x])
+    name = call.graph.add(f"{call.name}.moved", {"type": "Permute", "dims": [axis + 1 for axis in order]}, [replace(x, name=name)])
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(call.shape)}, [replace(x, name=name)])
+    return replace(x, name=name, shape=call.shape)
+
+
 def _row_axis(call: Call, dim: int) -> int:
     axis = (dim if dim >= 0 else dim + len(call.x.shape) + 1) - 1
     if axis < 0:
@@ -169,6 +209,8 @@ def slice_axis(call: Call) -> Tensor:
 MODULES.update(
     {
         nn.Flatten: _flatten_module,
+        nn.PixelShuffle: shuffled,
+        nn.PixelUnshuffle: unshuffled,
         nn.Unflatten: reshaped,
     }
 )

@@ -199,6 +199,18 @@ def _group_norm(call: Call) -> Tensor:
     return replace(x, name=call.weighted(settings, [x], _factor_and_offset(module)), is_positive=False)
 
 
+def _instance_norm(call: Call) -> Tensor:
+    """A group for each channel of a row."""
+    module, x = call.module, call.x
+    if module.track_running_stats:
+        raise Refused("needs `track_running_stats=False`: its statistics are those of each row, also in evaluation mode")
+    rank = 2 if isinstance(module, nn.InstanceNorm2d) else 1
+    x = call.spatial(rank)
+    has_bias = module.bias is not None
+    settings = {"type": "GroupNormalization", "groups": x.shape[0], "epsilon": module.eps, "center": has_bias, "scale": module.affine}
+    return replace(x, name=call.weighted(settings, [x], _factor_and_offset(module)), is_positive=False)
+
+
 def _embedding(call: Call) -> Tensor:
     module, ids = call.module, call.graph.plain(call.x)
     if module.padding_idx is not None and id(module.weight) in call.tied:
@@ -242,6 +254,8 @@ MODULES.update(
         nn.ConvTranspose2d: _conv_transpose2d,
         nn.Embedding: _embedding,
         nn.GroupNorm: _group_norm,
+        nn.InstanceNorm1d: _instance_norm,
+        nn.InstanceNorm2d: _instance_norm,
         nn.LayerNorm: _layer_norm,
         nn.Linear: _linear,
         nn.modules.linear.NonDynamicallyQuantizableLinear: _linear,
