@@ -36,6 +36,8 @@ _BLOCK = "nn.TransformerEncoderLayer({f}, 2, 8, dropout=0.0"
 MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.AdaptiveAvgPool1d: [(["signal"], "nn.AdaptiveAvgPool1d(1)"), (["signal"], "nn.AdaptiveAvgPool1d(4)")],
     nn.AdaptiveAvgPool2d: [(["picture"], "nn.AdaptiveAvgPool2d(1)"), (["picture"], "nn.AdaptiveAvgPool2d((3, 2))")],
+    nn.AdaptiveMaxPool1d: [(["signal"], "nn.AdaptiveMaxPool1d(1)")],
+    nn.AdaptiveMaxPool2d: [(["picture"], "nn.AdaptiveMaxPool2d(1)")],
     nn.AvgPool1d: [(["signal"], "nn.AvgPool1d(2)"), (["signal"], "nn.AvgPool1d(3, 2, padding=1)")],
     nn.AvgPool2d: [(["picture"], "nn.AvgPool2d(2)"), (["picture"], "nn.AvgPool2d(3, 1, padding=1)")],
     nn.BatchNorm1d: [(["row", "signal"], "nn.BatchNorm1d({c})"), (["row"], "nn.BatchNorm1d({c}, eps=0.01, momentum=0.3)")],
@@ -47,6 +49,7 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
         (["picture"], "nn.Conv2d({c}, {c}, 3, padding=2, dilation=2, groups={c}, bias=False)"),
     ],
     nn.ConvTranspose2d: [(["picture"], "nn.ConvTranspose2d({c}, 3, 2)"), (["picture"], "nn.ConvTranspose2d({c}, 4, 3, padding=1)")],
+    nn.CosineSimilarity: [(["sequence"], "nn.CosineSimilarity(-1)")],
     nn.Dropout: [(_OF_ANY, "nn.Dropout(0.0)")],
     nn.Dropout1d: [(["signal"], "nn.Dropout1d(0.0)")],
     nn.Dropout2d: [(["picture"], "nn.Dropout2d(0.0)")],
@@ -54,12 +57,15 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.Embedding: [(["words"], "nn.Embedding(7, 6)")],
     nn.Flatten: [(["signal", "picture", "sequence"], "nn.Flatten()")],
     nn.GELU: [(_OF_ANY, "nn.GELU()"), (_OF_ANY, 'nn.GELU("tanh")')],
+    nn.GLU: [(["row", "sequence"], "nn.GLU()"), (["signal", "picture"], "nn.GLU(1)")],
     nn.GRU: [(["sequence"], "nn.GRU({f}, 4, batch_first=True)"), (["sequence"], "nn.GRU({f}, 6, bidirectional=True, batch_first=True)")],
     nn.GroupNorm: [(["picture", "signal"], "nn.GroupNorm(1, {c})"), (["row"], "nn.GroupNorm(2, {c})")],
     nn.Hardsigmoid: [(_OF_ANY, "nn.Hardsigmoid()")],
     nn.Hardswish: [(_OF_ANY, "nn.Hardswish()")],
     nn.Hardtanh: [(_OF_ANY, "nn.Hardtanh()"), (_OF_ANY, "nn.Hardtanh(0.0, 6.0)")],
     nn.Identity: [(_OF_ANY, "nn.Identity()")],
+    nn.InstanceNorm1d: [(["signal"], "nn.InstanceNorm1d({c}, affine=True)")],
+    nn.InstanceNorm2d: [(["picture"], "nn.InstanceNorm2d({c})")],
     nn.LSTM: [
         (["sequence"], "nn.LSTM({f}, 6, batch_first=True)"),
         (["sequence"], "nn.LSTM({f}, 4, 2, bias=False, batch_first=True)"),
@@ -78,6 +84,9 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.modules.linear.NonDynamicallyQuantizableLinear: [
         (["row", "sequence"], "nn.modules.linear.NonDynamicallyQuantizableLinear({f}, 6)")
     ],
+    nn.PixelShuffle: [(["picture"], "nn.PixelShuffle(2)")],
+    nn.PixelUnshuffle: [(["picture"], "nn.PixelUnshuffle(2)")],
+    nn.RNN: [(["sequence"], 'nn.RNN({f}, 4, nonlinearity="relu", batch_first=True)'), (["sequence"], "nn.RNN({f}, 6, bidirectional=True, batch_first=True)")],
     nn.RMSNorm: [(["row", "sequence"], "nn.RMSNorm({f})"), (["sequence"], "nn.RMSNorm({f}, eps=0.01, elementwise_affine=False)")],
     nn.PReLU: [(_OF_ANY, "nn.PReLU()"), (["picture", "signal", "row"], "nn.PReLU({c})")],
     nn.ReLU: [(_OF_ANY, "nn.ReLU()")],
@@ -100,6 +109,8 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
         (["picture"], 'nn.Upsample(scale_factor=2, mode="bilinear")'),
         (["signal"], "nn.Upsample(scale_factor=2)"),
     ],
+    nn.ZeroPad1d: [(["signal"], "nn.ZeroPad1d((1, 2))")],
+    nn.ZeroPad2d: [(["picture"], "nn.ZeroPad2d((1, 0, 2, 1))")],
 }
 
 #: Losses by class: the loss, outputs of the last module, and targets.
@@ -157,7 +168,9 @@ def called(part: nn.Module, x: Any) -> Any:
     """What a module makes of a tensor."""
     if isinstance(part, nn.MultiheadAttention):
         return part(x, x, x, need_weights=False)[0]
-    return part(x)[0] if isinstance(part, (nn.LSTM, nn.GRU)) else part(x)
+    if isinstance(part, nn.CosineSimilarity):
+        return part(x, 0.5 * x + 1)
+    return part(x)[0] if isinstance(part, nn.RNNBase) else part(x)
 
 
 class Net(nn.Module):
