@@ -316,7 +316,22 @@ def _grouped() -> nn.Module:
     return One(lambda x, *layers: F.normalize(nn.Sequential(*layers)(x), dim=1).clamp(-0.5, 0.4).mean((2, 3)), *parts)
 
 
+def _padded(mode: str) -> nn.Module:
+    """A convolution that pads with what is there, and `pad` of other sizes at each side."""
+    parts = nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Conv2d(4, 3, (3, 5), padding="same", padding_mode=mode)
+    return One(lambda x, one, other: other(F.pad(F.relu(one(x)), (2, 0, 1, 3), mode=mode)).mean((2, 3)), *parts)
+
+
 PICTURES: dict[str, Callable[[], nn.Module]] = {
+    "reflect": lambda: _padded("reflect"),
+    "reflect, exported": lambda: Exported(_padded("reflect")),
+    "replicate": lambda: _padded("replicate"),
+    "replicate, exported": lambda: Exported(_padded("replicate")),
+    "circular": lambda: _padded("circular"),
+    "circular, exported": lambda: Exported(_padded("circular")),
+    "modules that pad": lambda: nn.Sequential(
+        nn.ReflectionPad2d(3), nn.Conv2d(3, 3, 7), nn.ReplicationPad2d((1, 0, 2, 1)), nn.Conv2d(3, 3, 9), nn.Flatten(), nn.Linear(24, 3)
+    ),
     "style": _style,
     "style, exported": lambda: Exported(_style()),
     "groups": _grouped,
@@ -454,8 +469,9 @@ def test_factors_of_two_embeddings() -> None:
         (lambda x, linear: linear(x).sum(), "call of `sum`: needs `dim`, and other axes than the first"),
         (lambda x, linear: torch.max(linear(x), linear.bias), "call of `max`: needs `dim`, and other axes than the first"),
         (lambda x, linear: linear(x).sum(0), "call of `sum`: needs `dim`, and other axes than the first"),
-        (lambda x, linear: F.pad(linear(x), (1, 1), value=1.0), 'call of `pad`: `mode` needs "constant", and `value` 0'),
+        (lambda x, linear: F.pad(linear(x), (1, 1), value=1.0), 'call of `pad`: `value` needs to be 0'),
         (lambda x, linear: F.pad(linear(x), (-1, 0)), "call of `pad`: needs numbers from 0"),
+        (lambda x, linear: F.pad(linear(x).unsqueeze(1), (-1, 1), mode="reflect"), "call of `pad`: needs numbers from 0"),
         (lambda x, linear: linear(x).repeat(2, 1), "call of `repeat`: needs 1 as its first number"),
         (lambda x, linear: linear(x).repeat(1, 2), "call of `repeat`: needs to copy along axes of 1"),
         (lambda x, linear: torch.stack([linear(x), x]), "call of `stack`: `dim` needs to be another than the first"),

@@ -66,6 +66,8 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.AvgPool2d: ({"kernel_size": 2}, PICTURE),
     nn.BatchNorm1d: (NORM, SIGNAL),
     nn.BatchNorm2d: (NORM, PICTURE),
+    nn.CircularPad1d: ({"padding": 1}, SIGNAL),
+    nn.CircularPad2d: ({"padding": 1}, PICTURE),
     nn.Conv1d: (CONV, SIGNAL),
     nn.Conv2d: (CONV, PICTURE),
     nn.ConvTranspose2d: (CONV, PICTURE),
@@ -91,6 +93,10 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.PixelUnshuffle: ({"downscale_factor": 2}, (4, 6, 8)),
     nn.PReLU: ({"num_parameters": 4}, PICTURE),
     nn.RNN: (SEQUENCE, STEPS),
+    nn.ReflectionPad1d: ({"padding": 2}, SIGNAL),
+    nn.ReflectionPad2d: ({"padding": 2}, PICTURE),
+    nn.ReplicationPad1d: ({"padding": 2}, SIGNAL),
+    nn.ReplicationPad2d: ({"padding": 2}, PICTURE),
     nn.RMSNorm: ({"normalized_shape": 6}, STEPS),
     nn.Softmax: ({"dim": -1}, ROW),
     nn.TransformerEncoder: ({"encoder_layer": nn.TransformerEncoderLayer(**ENCODER), "num_layers": 1}, STEPS),
@@ -178,6 +184,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "count_include_pad": {"padding": 1},
     "dropout": {"num_layers": 2},
     "output_padding": {"stride": 2},
+    "padding_mode": {"padding": 1},
     "size": {"scale_factor": None},
 }
 #: What the module's input decides, and initial values.

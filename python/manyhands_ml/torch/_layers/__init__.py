@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import activations, pooling, recurrent, reductions, shapes, weighted
+from . import activations, padding, pooling, recurrent, reductions, shapes, weighted
 from .arithmetic import inverted
 from .call import MODULES, Call, Handler, Refused, argument, check_settings, made
 from .functions import ARGUMENTS, AS_MODULES, FUNCTIONS, function
@@ -11,5 +11,5 @@ from .shapes import cropped, permute
 
 __all__ = [
     "ARGUMENTS", "AS_MODULES", "FUNCTIONS", "MODULES", "OF_INPUTS", "Call", "Handler", "Refused", "Sequences", "activations", "argument",
-    "check_settings", "cropped", "function", "inverted", "made", "permute", "pooling", "recurrent", "reductions", "settled", "shapes", "weighted",
+    "check_settings", "cropped", "function", "inverted", "made", "padding", "permute", "pooling", "recurrent", "reductions", "settled", "shapes", "weighted",
 ]

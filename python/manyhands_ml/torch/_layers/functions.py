@@ -14,9 +14,10 @@ from .activations import glu, identity
 from .arithmetic import OF_TWO, absolute, at_least, at_most, clamped, concatenated, divided, equal_to, function_of, inverted_truth
 from .arithmetic import negative, of_two, power, square, unequal_to
 from .call import Call, Handler, Refused, argument, made
+from .padding import padded_by, padding
 from .recurrent import Sequences, States, Steps
 from .reductions import expanded, largest, largest_and_place, mean_over, norm, norm_of_linalg, normalized, repeated, similarity, stacked
-from .reductions import sum_over, values_of, with_zeros
+from .reductions import sum_over, values_of
 from .shapes import flattened, permute, reshaped, selected, shuffled, slice_axis, sliced, split_axis, taken, transpose_axes, turned
 from .shapes import unbound, unshuffled
 
@@ -187,13 +188,17 @@ FUNCTIONS: dict[str, Handler] = {
     "neg": negative,
     "norm": norm,
     "normalize": normalized,
-    "pad": with_zeros,
+    "pad": padding,
     "permute": permute,
     "pixel_shuffle": shuffled,
     "pixel_unshuffle": unshuffled,
     "pow": power,
     "reciprocal": function_of("reciprocal"),
+    "reflection_pad1d": padded_by("reflect"),
+    "reflection_pad2d": padded_by("reflect"),
     "repeat": repeated,
+    "replication_pad1d": padded_by("replicate"),
+    "replication_pad2d": padded_by("replicate"),
     "reshape": reshaped,
     "rsqrt": function_of("sqrt", "reciprocal", is_positive=True),
     "select": selected,
@@ -263,7 +268,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "pixel_unshuffle": ("downscale_factor",),
     "pow": (),
     "reciprocal": (),
+    "reflection_pad1d": ("padding",),
+    "reflection_pad2d": ("padding",),
     "repeat": (),
+    "replication_pad1d": ("padding",),
+    "replication_pad2d": ("padding",),
     "reshape": ("shape",),
     "rsqrt": (),
     "select": ("dim", "index"),

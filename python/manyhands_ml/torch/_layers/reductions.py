@@ -1,4 +1,4 @@
-"""Sums, means and the largest numbers over axes, and axes that are made longer: zeros, copies, tensors side by side."""
+"""Sums, means and the largest numbers over axes, and axes that are made longer: copies, tensors side by side."""
 
 from __future__ import annotations
 
@@ -169,36 +169,6 @@ def stacked(call: Call) -> Tensor:
     return concatenated(replace(call, args=(parts, dim), kwargs={}))
 
 
-def with_zeros(call: Call) -> Tensor:
-    """Zeros before and behind the numbers of some axes, the last one first, as `pad` has them."""
-    if argument(call, 2, "mode", "constant") != "constant" or argument(call, 3, "value", None) not in (None, 0):
-        raise Refused('`mode` needs "constant", and `value` 0')
-    return _with_zeros(call, [int(size) for size in argument(call, 1, "pad", ())])
-
-
-def _with_zeros(call: Call, sizes: list[int]) -> Tensor:
-    x = call.graph.plain(call.x) if call.x.flat is not None else call.x
-    if min(sizes) < 0 or len(sizes) // 2 > len(x.shape):
-        raise Refused(f"needs numbers from 0, and none for the batch, but gets {sizes}")
-    for place, sides in enumerate(zip(sizes[::2], sizes[1::2])):
-        if not any(sides):
-            continue
-        axis, here = len(x.shape) - 1 - place, [x.shape[axis] for axis in x.order]
-        at, longer = x.order.index(axis), x.shape[axis] + sum(sides)
-        whole = [math.prod(here[:at]), x.shape[axis], math.prod(here[at + 1 :])]
-        name = call.graph.add(f"{call.name}.whole", {"type": "Reshape", "target_shape": whole}, [x])
-        settings = {"type": "ZeroPadding2D", "padding": [[0, 0], list(sides)]}
-        name = call.graph.add(f"{call.name}.zeros", settings, [replace(x, name=name)])
-        here[at] = longer
-        name = call.graph.add(call.name, {"type": "Reshape", "target_shape": here}, [replace(x, name=name)])
-        x = replace(x, name=name, shape=(*x.shape[:axis], longer, *x.shape[axis + 1 :]))
-    return x
-
-
-def _zero_pad(call: Call) -> Tensor:
-    return _with_zeros(call, list(call.module.padding))
-
-
 def expanded(call: Call) -> Tensor:
     """Copies along axes of 1."""
     x, shape = call.x, call.shape
@@ -229,7 +199,5 @@ MODULES.update(
         nn.AdaptiveMaxPool1d: _adaptive_max_pool(1),
         nn.AdaptiveMaxPool2d: _adaptive_max_pool(2),
         nn.CosineSimilarity: similarity,
-        nn.ZeroPad1d: _zero_pad,
-        nn.ZeroPad2d: _zero_pad,
     }
 )

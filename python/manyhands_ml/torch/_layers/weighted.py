@@ -12,6 +12,7 @@ from torch import nn
 from .._graph import PICTURE, Settings, Tensor, Weight, axes, channels_last, of_dense, same
 from .arithmetic import unequal
 from .call import MODULES, Call, Refused, padded, pair_of, setting_of
+from .padding import longer
 
 
 def _linear(call: Call) -> Tensor:
@@ -40,7 +41,9 @@ def _conv(call: Call) -> Tensor:
     kernel, strides, dilation = list(module.kernel_size), list(module.stride), list(module.dilation)
     spread = [d * (k - 1) for d, k in zip(dilation, kernel)]
     settings: Settings = {"kernel_size": setting_of(kernel), "strides": setting_of(strides), "use_bias": module.bias is not None}
-    if module.padding == "same":
+    if module.padding_mode != "zeros":
+        x = longer(call, x, module._reversed_padding_repeated_twice, module.padding_mode)
+    elif module.padding == "same":
         settings["padding"] = "same"
     elif module.padding != "valid":
         padding = list(module.padding)

@@ -1,0 +1,94 @@
+"""Axes made longer at their ends: by zeros, or by numbers that are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from .._graph import Tensor
+from .arithmetic import concatenated
+from .call import MODULES, Call, Handler, Refused, argument
+from .shapes import cropped
+
+
+def padding(call: Call) -> Tensor:
+    """Numbers before and behind those of some axes, the last one first, as `pad` has them."""
+    sizes, mode = argument(call, 1, "pad", ()), argument(call, 2, "mode", "constant")
+    if mode == "constant" and argument(call, 3, "value", None) not in (None, 0):
+        raise Refused('`value` needs to be 0 where `mode` is "constant"')
+    return longer(call, call.x, sizes, mode)
+
+
+def padded_by(mode: str) -> Handler:
+    """Modules of one mode, and the functions below them."""
+
+    def handler(call: Call) -> Tensor:
+        sizes = call.module.padding if isinstance(call.module, nn.Module) else argument(call, 1, "padding", ())
+        return longer(call, call.x, sizes, mode)
+
+    return handler
+
+
+def longer(call: Call, x: Tensor, sizes: Sequence[int], mode: str) -> Tensor:
+    """A tensor with so many numbers before and behind those of its axes, the last one first."""
+    x = call.graph.plain(x) if x.flat is not None else x
+    if min(sizes) < 0 or len(sizes) // 2 > len(x.shape):
+        raise Refused(f"needs numbers from 0, and none for the batch, but gets {list(sizes)}")
+    if mode == "constant":
+        return _with_zeros(call, x, sizes)
+    for place, (before, behind) in enumerate(zip(sizes[::2], sizes[1::2])):
+        if before or behind:
+            x = _with_own(call, x, len(x.shape) - 1 - place, before, behind, mode)
+    return x
+
+
+def _with_own(call: Call, x: Tensor, axis: int, before: int, behind: int, mode: str) -> Tensor:
+    """Numbers of an axis at its ends: those beside the end in turn (reflect), the last one (replicate), or those of the other end (circular)."""
+    size, at = x.shape[axis], x.order.index(axis)
+    # As the engine has it, so that no axes change places.
+    here = [x.shape[axis] for axis in x.order]
+    whole = Tensor(x.name, tuple(here), tuple(range(len(here))))
+
+    def part(begin: int, end: int) -> Tensor:
+        return cropped(call, whole, at, begin, end)
+
+    if mode == "circular":
+        front, back = ([part(size - before, size)] if before else []), ([part(0, behind)] if behind else [])
+    elif mode == "replicate":
+        front, back = ([part(0, 1)] * before if before else []), ([part(size - 1, size)] * behind if behind else [])
+    elif mode == "reflect":
+        front = [part(place, place + 1) for place in range(before, 0, -1)]
+        back = [part(place, place + 1) for place in range(size - 2, size - 2 - behind, -1)]
+    else:
+        raise Refused(f'`mode` needs "constant", "reflect", "replicate" or "circular", but is "{mode}"')
+    here[at] += before + behind
+    value = torch.empty((1, *here), device="meta")
+    made = concatenated(replace(call, args=([*front, whole, *back], at + 1), kwargs={}, value=value))
+    shape = (*x.shape[:axis], here[at], *x.shape[axis + 1 :])
+    return replace(x, name=made.name, shape=shape)
+
+
+def _with_zeros(call: Call, x: Tensor, sizes: Sequence[int]) -> Tensor:
+    for place, sides in enumerate(zip(sizes[::2], sizes[1::2])):
+        if not any(sides):
+            continue
+        axis, here = len(x.shape) - 1 - place, [x.shape[axis] for axis in x.order]
+        at, longer = x.order.index(axis), x.shape[axis] + sum(sides)
+        whole = [math.prod(here[:at]), x.shape[axis], math.prod(here[at + 1 :])]
+        name = call.graph.add(f"{call.name}.whole", {"type": "Reshape", "target_shape": whole}, [x])
+        settings = {"type": "ZeroPadding2D", "padding": [[0, 0], list(sides)]}
+        name = call.graph.add(f"{call.name}.zeros", settings, [replace(x, name=name)])
+        here[at] = longer
+        name = call.graph.add(call.name, {"type": "Reshape", "target_shape": here}, [replace(x, name=name)])
+        x = replace(x, name=name, shape=(*x.shape[:axis], longer, *x.shape[axis + 1 :]))
+    return x
+
+
+#: Modes of `pad` by the first part of names of modules and functions.
+_MODES = {"Circular": "circular", "Reflection": "reflect", "Replication": "replicate", "Zero": "constant"}
+
+MODULES.update({getattr(nn, f"{name}Pad{rank}d"): padded_by(mode) for name, mode in _MODES.items() for rank in (1, 2)})
