@@ -16,6 +16,17 @@ _OPERATORS = frozenset(
 )
 
 
+def take_over(traced: torch.fx.GraphModule) -> None:
+    """Where the result of a call that changes its argument is not used, what reads the argument later reads the result: they are one tensor."""
+    places = {node: place for place, node in enumerate(traced.graph.nodes)}
+    for node in places:
+        first = node.args[0] if node.args else None
+        if node.users or not isinstance(first, torch.fx.Node) or not _changes_argument(node, traced):
+            continue
+        for user in [user for user in first.users if places[user] > places[node]]:
+            user.replace_input_with(first, node)
+
+
 def unused(traced: torch.fx.GraphModule) -> Iterator[str]:
     """Calls that change their argument and whose result nobody reads: `torch.fx` takes them for dead code."""
     for node in traced.graph.nodes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Observed:
     #: Parameters with a gradient, by identity.
     learning: frozenset[int] = frozenset()
     problems: list[str] = field(default_factory=list)
+    #: Functions that drew random numbers, by the number of their calls: a trace may read some of them.
+    draws: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -103,14 +106,14 @@ def observe(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, 
             _called(module, inputs, modes)
             again = _numbers(module)
             changed += [name for name, number in counted.items() if again.get(name, number) != number]
-    draws = [f"`{name}`" for name in dict.fromkeys(calls.draws) if name not in _DROPS] + draws
-    problems += _told(calls, changed, draws)
+    problems += _told(calls, changed)
+    drawn = Counter(f"`{name}`" for name in calls.draws if name not in _DROPS) + Counter(draws)
     if wanting and not learning:
         problems.append("forward: gives no parameter a gradient, by which PyTorch could not train it either: look for `torch.no_grad()`")
-    return Observed(learning, problems)
+    return Observed(learning, problems, drawn)
 
 
-def _told(calls: _Calls, changed: list[str], draws: list[str]) -> Iterator[str]:
+def _told(calls: _Calls, changed: list[str]) -> Iterator[str]:
     """A line for each thing in a forward that adapters would not do."""
     for name in changed:
         yield f"`{name}` of the module: forward changes it, which adapters do not: leave that out, or do it in `on_epoch`"
@@ -118,8 +121,12 @@ def _told(calls: _Calls, changed: list[str], draws: list[str]) -> Iterator[str]:
         yield f"module `{name}`: forward puts it in {'training' if is_training else 'evaluation'} mode: do that before training"
     if calls.is_cast:
         yield "forward: runs under `torch.autocast`, and adapters compute in 32 bits: leave it out"
-    if draws:
-        yield f"forward: draws random numbers by {', '.join(draws)}, which adapters would not draw again: give them as an input"
+
+
+def told_of_draws(draws: Counter[str]) -> list[str]:
+    """A line on random numbers, if there are any."""
+    names = ", ".join(draws)
+    return [f"forward: draws random numbers by {names}, which adapters would not draw again: give them as an input"] if names else []
 
 
 def blame(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool]) -> str | None:

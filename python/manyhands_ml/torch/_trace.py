@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,10 +21,11 @@ from ._batch_axis import called
 from ._by_hand import Scores, of_scores
 from ._graph import Graph, Held, Tensor
 from ._held import as_function, at_known_places, with_tensors, without_inputs
-from ._inplace import read_after, unused
+from ._inplace import read_after, take_over, unused
 from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
 from ._merged import Merged, of_merged
-from ._observed import Observed, kept, observe
+from ._noise import Noise, drawn_by, of_noise
+from ._observed import Observed, kept, observe, told_of_draws
 from ._settings import hooks
 
 
@@ -59,15 +61,16 @@ def trace(module: nn.Module, examples: list[torch.Tensor], seen: dict[Any, Obser
         values = _Values(traced)
         with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
             values.run(*examples)
-    hooked, learning = list(hooks(module)), None
+    hooked, learning, draws = list(hooks(module)), None, Counter[str]()
     # A call would run hooks.
     if seen is not None and not hooked:
         observed = _observed(module, examples, modes, seen)
         problems += observed.problems
-        learning = observed.learning
+        learning, draws = observed.learning, observed.draws
     reader = _Reader(traced, values.values, modes, module, learning)
     if learning is not None:
         reader.freeze(learning)
+    problems += told_of_draws(draws - reader.drawn)
     return reader.graph, [*hooked, *problems, *read_after(traced, values.values), *reader.problems]
 
 
@@ -99,6 +102,7 @@ def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.G
                 "leave out of forward what depends on values, such as `if x.sum() > 0`",
             )
         ) from error
+    take_over(traced)
     problems = list(unused(traced))
     traced.graph.eliminate_dead_code()
     traced.recompile()
@@ -194,6 +198,8 @@ class _Reader:
         # Names of tensors that are not what the module computes, but of its shape.
         self._stood = set[str]()
         self._learning = learning
+        # Draws of random numbers that became layers.
+        self.drawn = Counter[str]()
         self._tied = _tied(traced.graph, self._modules, self._tensors)
         for node in traced.graph.nodes:
             self._read(node)
@@ -239,6 +245,9 @@ class _Reader:
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
         call = Call(self.graph, name, module, args, kwargs, value, self._modes, self._known, self._tied, self._learning)
         try:
+            if module is None and (drawn := of_noise(call, name_of(node))):
+                self.drawn += drawn_by(call, name_of(node))
+                return drawn(call)
             if module is None and not _read_inputs((args, kwargs)):
                 return without_inputs(name_of(node), args, value)
             if type(module) is nn.Embedding and not _read_inputs((args, kwargs)):
@@ -338,7 +347,7 @@ def _tied(graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[st
 
 def _read_inputs(arguments: Any) -> bool:
     """Does anything among arguments depend on an input?"""
-    return any(isinstance(part, (*OF_INPUTS, Merged, Scores)) for part in _pytree.tree_leaves(arguments))
+    return any(isinstance(part, (*OF_INPUTS, Merged, Noise, Scores)) for part in _pytree.tree_leaves(arguments))
 
 
 def name_of(node: torch.fx.Node) -> str:

@@ -322,6 +322,17 @@ def _padded(mode: str) -> nn.Module:
     return One(lambda x, one, other: other(F.pad(F.relu(one(x)), (2, 0, 1, 3), mode=mode)).mean((2, 3)), *parts)
 
 
+#: Of the largest numbers of windows, some of which reach over the border.
+WINDOWS: list[Callable[[], nn.Module]] = [
+    lambda: nn.MaxPool2d(3, 2, 1),
+    lambda: nn.MaxPool2d(3, 2, ceil_mode=True),
+    lambda: nn.MaxPool2d(2, 2, 1, ceil_mode=True),
+    lambda: nn.MaxPool2d((3, 5), (2, 3), (1, 2), ceil_mode=True),
+    lambda: nn.Sequential(nn.ReLU(), nn.MaxPool2d(3, 3, ceil_mode=True)),
+    lambda: nn.Sequential(nn.Hardtanh(-0.1, 0.1), nn.MaxPool2d(3, 2, 1)),
+]
+
+
 PICTURES: dict[str, Callable[[], nn.Module]] = {
     "reflect": lambda: _padded("reflect"),
     "reflect, exported": lambda: Exported(_padded("reflect")),
@@ -442,6 +453,13 @@ def test_numbers_beside_scores_of_attention(name: str) -> None:
 def test_networks_of_pictures(name: str) -> None:
     torch.manual_seed(3)
     steps_as_in_pytorch(PICTURES[name](), torch.randn(ROWS, 3, 9, 9), torch.randint(0, 3, (ROWS,)))
+
+
+@pytest.mark.parametrize("at", range(len(WINDOWS)))
+def test_windows_over_the_border(at: int) -> None:
+    torch.manual_seed(11)
+    module = nn.Sequential(nn.Conv2d(3, 4, 2), WINDOWS[at](), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    steps_as_in_pytorch(module, torch.randn(ROWS, 3, 9, 9), torch.randint(0, 3, (ROWS,)))
 
 
 def test_categories_beside_numbers() -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 from .._graph import Settings, Tensor, channels_last
 from .call import MODULES, Call, Handler, Refused, padded, setting_of, sizes_of
+from .padding import longer
 
 
 def _upsample(call: Call) -> Tensor:
@@ -35,17 +36,16 @@ def _max_pool(rank: int) -> Handler:
         if set(sizes_of(module.dilation, rank)) != {1}:
             raise Refused(f"`dilation` needs 1, but is {module.dilation}")
         settings: Settings = {"type": f"MaxPooling{rank}D", "pool_size": setting_of(window), "strides": setting_of(strides)}
-        _check_ceil(call, x, window, strides, padding)
-        if any(padding):
-            if _is_padding_same(x, window, strides, padding):
-                settings["padding"] = "same"
-            elif x.is_positive:
-                # Above numbers that are not below 0, zeros are as good as minus infinity.
-                x = padded(call, x, padding)
-            else:
-                raise Refused(
-                    f"`padding={padding}` is supported behind a ReLU alone: elsewhere the border has to be minus infinity"
-                )
+        # How far the last window reaches behind the padding, by `ceil_mode`.
+        ends = [max((n - 1) * s + w - size - 2 * p, 0) for n, s, w, size, p in zip(call.shape[1:], strides, window, x.shape[1:], padding)]
+        if any(padding) and not any(ends) and _is_padding_same(x, window, strides, padding):
+            settings["padding"] = "same"
+        elif not any(ends) and x.is_positive:
+            # Above numbers that are not below 0, zeros are as good as minus infinity.
+            x = padded(call, x, padding)
+        else:
+            # Each window that reaches over the border has the number at the border in it: copies of that change no largest one.
+            x = longer(call, x, [size for p, end in zip(padding[::-1], ends[::-1]) for size in (p, p + end)], "replicate")
         name = call.graph.add(call.name, settings, [x])
         return Tensor(name, call.shape, channels_last(rank), is_positive=x.is_positive)
 
@@ -56,7 +56,9 @@ def _avg_pool(rank: int) -> Handler:
     def handler(call: Call) -> Tensor:
         module, x = call.module, call.spatial(rank)
         window, strides, padding = (sizes_of(value, rank) for value in (module.kernel_size, module.stride, module.padding))
-        _check_ceil(call, x, window, strides, padding)
+        ends = [(size + 2 * p - w) % s for size, w, s, p in zip(x.shape[1:], window, strides, padding)]
+        if module.ceil_mode and any(ends):
+            raise Refused(f"`ceil_mode=True` is supported where windows end at the border, but {ends} pixels are left")
         if any(padding) and not module.count_include_pad:
             raise Refused("`count_include_pad=False` is supported without padding alone")
         positive, x = x.is_positive, padded(call, x, padding)
@@ -64,12 +66,6 @@ def _avg_pool(rank: int) -> Handler:
         return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=positive)
 
     return handler
-
-
-def _check_ceil(call: Call, x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> None:
-    ends = [(size + 2 * p - w) % s for size, w, s, p in zip(x.shape[1:], window, strides, padding)]
-    if call.module.ceil_mode and any(ends):
-        raise Refused(f"`ceil_mode=True` is supported where windows end at the border, but {ends} pixels are left")
 
 
 def _is_padding_same(x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> bool:
