@@ -217,6 +217,7 @@ SERIES: dict[str, Callable[[], nn.Module]] = {
         nn.Linear(3, 3),
     ),
     "stack of a parameter": lambda: One(lambda x, linear: torch.stack([linear(x).mean(1), linear.bias.expand(x.size(0), -1)], 1).sum(1), nn.Linear(3, 3)),
+    "one alone": lambda: One(lambda x, linear: torch.cat([torch.stack([linear(x)], 1).sum(1)], 1).mean(1), nn.Linear(3, 3)),
     "sum over all": lambda: One(lambda x, linear: torch.cat([linear(x).sum((1, 2)).unsqueeze(1), x[:, 0, :2]], 1), nn.Linear(3, 3)),
 }
 class Turned(nn.Module):

@@ -19,6 +19,10 @@ NETWORKS: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "resnet18": (torchvision.models.resnet18, 64),
     "vgg11": (torchvision.models.vgg11, 32),
     "mobilenet_v2": (torchvision.models.mobilenet_v2, 64),
+    "efficientnet_b0": (torchvision.models.efficientnet_b0, 64),
+    "mobilenet_v3_small": (torchvision.models.mobilenet_v3_small, 64),
+    "shufflenet_v2_x0_5": (torchvision.models.shufflenet_v2_x0_5, 64),
+    "squeezenet1_1": (torchvision.models.squeezenet1_1, 64),
 }
 STEPS, RATE = 6, 1e-3
 ROWS = 6
@@ -39,7 +43,7 @@ def _network(name: str) -> nn.Module:
         module.classifier[3] = nn.Linear(64, 64)
         module.classifier[6] = nn.Linear(64, 10)
     for part in module.modules():
-        if isinstance(part, nn.Dropout):
+        if isinstance(part, (nn.Dropout, torchvision.ops.StochasticDepth)):
             part.p = 0.0
     return module
 

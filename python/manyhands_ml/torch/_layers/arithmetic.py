@@ -131,6 +131,9 @@ def concatenated(call: Call) -> Tensor:
     if axis < 0:
         raise Refused("`dim` needs to be another than the first, along which batches are split")
     first = tensors[0]
+    if len(tensors) == 1:
+        # Such as the first of the features that DenseNet joins.
+        return first
     tensors = [call.graph.ordered(x, first.order) if x.flat is None else call.graph.plain(x) for x in tensors]
     if any(tensor.order != tensors[0].order for tensor in tensors):
         tensors = [call.graph.plain(tensor) for tensor in tensors]
