@@ -271,7 +271,7 @@ def _of_torch() -> str:
 {_ways(TORCH_WAYS.items())}
 | hooks, parametrizations | remove them |
 | code that decides by values, or that `torch.fx` and `torch.export` can't read | a module that does without |
-| several outputs | one output, such as their `cat` |"""
+| a loss of `torch.nn` for several outputs | a function of what `forward` returns and targets, with a term for each |"""
 
 
 def _page() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from torch.utils import _pytree
 from .. import _native
 from .._rig import Rig
 from .._rows import Feeds, rows_of
-from ..errors import DataError, MismatchError, NonFiniteError, SettingError, explained, raise_problems
-from ._graph import Floats, Graph, Settings, Tensor, Weight, shape_here
+from ..errors import DataError, MismatchError, ModelError, NonFiniteError, SettingError, explained, raise_problems
+from ._graph import Floats, Graph, Settings, Weight, shape_here
+from ._layers import MODULES
 from ._loss_reads import Left, Watched
 from ._objective import LEAST_RATE, Objective, base_group, convert, grouped, rate_factor
 from ._observed import Observed, blame, kept
+from ._returned import at, given, is_alike, is_several, moved, paths, placed, tensors
 from ._trace import in_modes, trace, training_modes
 
 #: Largest difference to PyTorch, relative where numbers are above 1.
@@ -47,7 +49,7 @@ class Engine:
         loss: Any,
         optimizer: torch.optim.Optimizer,
         inputs: list[torch.Tensor],
-        targets: torch.Tensor | None,
+        targets: Any,
         settings: dict[str, Any],
         seen: dict[Any, Observed] | None,
     ) -> None:
@@ -55,15 +57,22 @@ class Engine:
         places = torch.arange(_EXAMPLE_ROWS) % len(inputs[0])
         device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
         self._device = device
-        graph, problems = trace(module, [part[places].to(device) for part in inputs], seen)
+        self._unread = frozenset[int]()
+
+        def unread(returned: Any) -> frozenset[int]:
+            self._unread = frozenset() if targets is None else self._left_out(returned, targets, places)
+            return self._unread
+
+        graph, problems = trace(module, [part[places].to(device) for part in inputs], seen, unread)
         # Of classes there are numbers, or a probability for each.
-        probabilities = targets is not None and any(tensor.shape == tuple(targets.shape[1:]) for tensor in graph.outputs)
-        log_axis = graph.outputs[0].log_axis if graph.outputs else None
-        objective, more = convert(loss, optimizer, dict(module.named_parameters()), probabilities, log_axis)
+        shape = tuple(targets.shape[1:]) if isinstance(targets, torch.Tensor) else None
+        probabilities = any(tensor.shape == shape for tensor in graph.outputs)
+        objective, more = convert(loss, optimizer, dict(module.named_parameters()), probabilities, [tensor.log_axis for tensor in graph.outputs])
         self.graph: Graph = graph
         self.objective: Objective = objective
-        if graph.outputs:
-            self._end(problems)
+        self._end(problems)
+        #: Outputs as `predict` gives them; `None` where those of evaluation are others than what training has.
+        self.predicted: Any = graph.returned
         self._group(problems)
         raise_problems(f"module `{type(module).__name__}`", problems + more, "PyTorch")
         objective.settings.update(settings)
@@ -86,21 +95,24 @@ class Engine:
         weights = self.objective.class_weights
         # Buffers, and what forward computes of them.
         constants = {name: values.tobytes() for name, values in self.graph.constants.items()}
-        return self.graph.config(), self.objective.settings, tensors, constants, None if weights is None else weights.tolist()
+        end = self.graph.returned, self._unread, None if weights is None else weights.tolist()
+        return self.graph.config(), self.objective.settings, tensors, constants, end
 
     def _end(self, problems: list[str]) -> None:
         """Puts classes last, and numbers as PyTorch has them where they were made flat."""
-        output: Tensor = self.graph.outputs[0]
-        rank = len(output.shape)
-        if self.objective.has_classes:
-            output = self.graph.ordered(output, (*range(1, rank), 0))
-        elif output.flat is not None:
-            output = self.graph.plain(output)
-        self.graph.outputs[0] = output
-        if self.objective.sums_columns:
-            self.objective.settings["loss_weights"][0] *= shape_here(output)[-1]
-        if output.name in [tensor.name for tensor in self.graph.inputs]:
-            problems.append("forward: needs to compute something of its inputs")
+        inputs = [tensor.name for tensor in self.graph.inputs]
+        for place, output in enumerate(self.graph.outputs):
+            if self.objective.has_classes and len(self.graph.outputs) == 1:
+                output = self.graph.ordered(output, (*range(1, len(output.shape)), 0))
+            elif output.flat is not None:
+                output = self.graph.plain(output)
+            self.graph.outputs[place] = output
+            if self.objective.sums_columns:
+                self.objective.settings["loss_weights"][0] *= shape_here(output)[-1]
+            if output.name in inputs:
+                problems.append(f"forward: needs to compute something of its inputs, but returns `{output.name}` as it is: make it a target")
+        if self.objective.by_torch:
+            self.objective.of_outputs(len(self.graph.output_names()))
 
     def _group(self, problems: list[str]) -> None:
         """Tells the engine of weights in groups with settings of their own."""
@@ -139,18 +151,21 @@ class Engine:
         self.native = _native.Trainer(json.dumps(self.graph.config()), json.dumps(self.objective.settings), rig.json())
         self.native.set_tensors(self.graph.constants, {}, 0)
         inputs = [(tensor.name, shape_here(tensor)) for tensor in self.graph.inputs]
-        self._feeds = Feeds(inputs, [name for name, _ in inputs], ["output"])
+        self._feeds = Feeds(inputs, [name for name, _ in inputs], self.graph.output_names())
 
     # Data.
 
     def rows(self, x: Any, y: Any) -> _native.Rows:
-        """Rows as the engine takes them: axes in its order, and weights of classes as those of rows."""
+        """Rows as the engine takes them: axes in its order, and weights of classes as those of rows. `y` are targets of one output."""
         inputs = [_reordered(part, tensor.order) for part, tensor in zip(listed(x), self.graph.inputs)]
         if len(listed(x)) != len(self.graph.inputs):
             problem = f"need {len(self.graph.inputs)} inputs, but have {len(listed(x))}"
             raise DataError(explained("the data", problem, "give one array for each argument of forward"))
         if y is None:
             return rows_of(self._feeds, inputs, None, None, needs_targets=False)
+        if is_several(y, len(inputs[0])):
+            problem = f"need to be one array for a loss of `torch.nn`, but are `{type(y).__name__}`"
+            raise DataError(explained("targets", problem, "give `loss` a function of outputs and targets"))
         targets, weights = _array(y), None
         if not self.objective.has_numbers:
             self._check_shape(targets)
@@ -181,51 +196,74 @@ class Engine:
         chosen: NDArray[Any] = weights[targets.astype(np.int64)]
         return chosen
 
-    def output(self, flat: Floats) -> torch.Tensor:
-        """An output as PyTorch gives it."""
-        return self._ended(self._shaped(flat))
-
-    def _shaped(self, flat: Floats) -> torch.Tensor:
-        """An output of the engine in PyTorch's shape."""
-        tensor = self.graph.outputs[0]
-        values = flat.reshape(-1, *shape_here(tensor))
-        back = [tensor.order.index(axis) + 1 for axis in range(len(tensor.shape))]
-        shaped = values.transpose(0, *back) if tensor.shape else values
-        return torch.from_numpy(np.ascontiguousarray(shaped)).reshape(-1, *tensor.shape)
-
-    def _ended(self, output: torch.Tensor) -> torch.Tensor:
-        """An output with the logarithm that the engine leaves out."""
-        axis = self.graph.outputs[0].log_axis
-        return output if axis is None else output.log_softmax(axis + 1)
+    def outputs(self, flats: list[Floats]) -> list[torch.Tensor]:
+        """Outputs as PyTorch gives them."""
+        return given(self.graph, list(map(torch.from_numpy, flats)))
 
     # Losses that PyTorch computes.
 
-    def step_by_torch(self, x: Any, targets: torch.Tensor) -> float:
+    def step_by_torch(self, x: Any, targets: Any) -> float:
         """A step whose loss PyTorch computes on the outputs of the adapters."""
-        outputs = self._shaped(self.native.forward(_native.Batch(self.rows(x, None)))[0]).to(self._device).requires_grad_()
-        loss = self._loss_of(self._ended(outputs), targets)
+        flats = self.native.forward(_native.Batch(self.rows(x, None)))
+        outputs = [torch.from_numpy(flat).to(self._device).requires_grad_() for flat in flats]
+        loss = self._loss_of(given(self.graph, outputs), targets)
         if loss.dim():
             problem = f"needs to give one number, but gives {list(loss.shape)}"
             raise SettingError(explained("the loss", problem, "take the mean of its rows"))
         _check_finite(loss)
-        [gradient] = torch.autograd.grad(loss, [outputs])
-        self.native.begin(_native.Batch(self.rows(x, gradient.cpu())), self.step_rate())
+        gradients = torch.autograd.grad(loss, outputs, allow_unused=True)
+        self._check_read([gradient is not None for gradient in gradients])
+        self.native.begin(_native.Batch(self._rows_to(x, outputs, gradients)), self.step_rate())
         self.native.end()
         return float(loss.detach())
 
-    def loss_by_torch(self, x: Any, targets: torch.Tensor) -> float:
-        """The loss of a batch in evaluation mode."""
-        outputs = self.output(self.native.predict(_native.Batch(self.rows(x, None)))[0]).to(self._device)
-        return float(self._loss_of(outputs, targets).detach())
+    def _rows_to(self, x: Any, outputs: list[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> _native.Rows:
+        """Rows with the gradient of each output: zeros for those that the loss does not read."""
+        inputs = [_reordered(part, tensor.order) for part, tensor in zip(listed(x), self.graph.inputs)]
+        shapes = {tensor.name: shape_here(tensor) for tensor in reversed(self.graph.outputs)}
+        slopes = [torch.zeros_like(output) if slope is None else slope for output, slope in zip(outputs, gradients)]
+        targets = [_array(slope).reshape(len(inputs[0]), *shapes[name]) for name, slope in zip(self.graph.output_names(), slopes)]
+        return rows_of(self._feeds, inputs, targets, None, needs_targets=True)
 
-    def _loss_of(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+    def _left_out(self, returned: Any, targets: Any, places: torch.Tensor) -> frozenset[int]:
+        """Numbers of the tensors in what forward returns that the loss does not read: layers before these alone do not learn."""
+        leaves, structure = _pytree.tree_flatten(returned)
+        floats = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()}
+        read = {place: leaf.detach().requires_grad_() for place, leaf in floats.items()}
+        if len(read) < 2:
+            return frozenset()
+        leaves = [read.get(place, leaf) for place, leaf in enumerate(leaves)]
+        try:
+            with kept(self._module), torch.enable_grad():
+                loss = self._loss(_pytree.tree_unflatten(leaves, structure), moved(at(targets, places), self._device))
+                slopes = torch.autograd.grad(loss, list(read.values()), allow_unused=True)
+        except Exception:
+            # Such as a loss for batches of one size: it is told of at its first step, or reads all.
+            return frozenset()
+        return frozenset(place for place, slope in zip(read, slopes) if slope is None)
+
+    def _check_read(self, is_read: list[bool]) -> None:
+        """Raises for a loss that reads other outputs than at first: PyTorch would leave out the update of layers before these alone."""
+        leaves = [place for place, leaf in enumerate(_pytree.tree_leaves(self.graph.returned)) if leaf is not None]
+        expected = {tensor.name for place, tensor in zip(leaves, self.graph.outputs) if place not in self._unread}
+        wrong = [name for name, is_one in zip(self.graph.output_names(), is_read) if is_one != (name in expected)]
+        if wrong:
+            problem = f"reads the output of `{wrong[0]}` in some batches alone, and PyTorch does not update layers without a gradient"
+            raise SettingError(explained("the loss", problem, "multiply its term by 0 where it shall not count, or change the loss in `on_epoch`"))
+
+    def loss_by_torch(self, x: Any, targets: Any) -> float:
+        """The loss of a batch in evaluation mode."""
+        outputs = self.outputs(self.native.predict(_native.Batch(self.rows(x, None))))
+        return float(self._loss_of(moved(outputs, self._device), targets).detach())
+
+    def _loss_of(self, outputs: list[torch.Tensor], targets: Any) -> Any:
         """PyTorch's loss of outputs and targets alone.
 
         Raises:
             ModelError: If it reads what adapters change, or would have to.
         """
         with Watched({**self._left.names(), **self._changing()}):
-            return self._loss(outputs, targets.to(self._device))
+            return self._loss(outputs[0] if self.objective.of_tensor else placed(self.graph.returned, outputs), moved(targets, self._device))
 
     def _changing(self) -> dict[int, str]:
         """Tensors that a step changes, by identity: PyTorch has their values of the last epoch, and would lose their gradients."""
@@ -418,7 +456,7 @@ class Engine:
 
     # The check.
 
-    def check(self, inputs: list[torch.Tensor], targets: torch.Tensor | None) -> None:
+    def check(self, inputs: list[torch.Tensor], targets: Any) -> None:
         """Compares what PyTorch and the adapters say of a batch in evaluation mode.
 
         Raises:
@@ -426,17 +464,16 @@ class Engine:
         """
         modes = dict.fromkeys(training_modes(self._module), False)
         with kept(self._module, attributes=False), in_modes(self._module, modes), torch.no_grad():
-            # A copy: the module may change it in place.
             self._left = Left(self._module)
-            given = self._module(*(part.to(self._device, copy=True) for part in inputs))
+            expected = self._expected(inputs)
             self._left.note()
-            # A structure with one tensor in it, such as those of `transformers`.
-            [expected] = [part.detach() for part in _pytree.tree_leaves(given) if isinstance(part, torch.Tensor)]
             is_given = targets is None or self.objective.by_torch
             batch = _native.Batch(self.rows(inputs, None if is_given else targets), None if is_given else self.native.check())
-            found = self.output(self.native.predict(batch)[0])
-            given = [part.to(self._device) for part in inputs]
-            _compare("the output", found, expected.cpu(), lambda: blame(self._module, given, training_modes(self._module)))
+            found = self.outputs(self.native.predict(batch))
+            on_device = [part.to(self._device) for part in inputs]
+            for path, ours, theirs in zip(paths(self.graph.returned, none=False), found, expected):
+                who = f"the output `{path}`" if path else "the output"
+                _compare(who, ours, theirs.cpu(), lambda: blame(self._module, on_device, training_modes(self._module)))
             self.is_compared = True
             self.is_checked = self.objective.by_torch
             if self.is_checked:
@@ -445,14 +482,49 @@ class Engine:
             if targets is None or self._is_ignored(targets):
                 return
             targets = targets.to(self._device)
-            loss = self._loss(expected, targets.long() if self.objective.has_numbers else targets)
+            loss = self._loss(expected[0], targets.long() if self.objective.has_numbers else targets)
         _check_finite(loss)
         _compare("the loss", torch.tensor(dict(self.native.test(batch))["loss"]), loss.cpu(), lambda: None)
         self.is_checked = True
 
+    def _expected(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What the module returns, in evaluation mode. Where that has another structure, its parts compute so, and it has that of training."""
+
+        def called() -> Any:
+            # A copy: the module may change it in place.
+            return self._module(*(part.to(self._device, copy=True) for part in inputs))
+
+        found = called()
+        if is_alike(found, self.graph.returned):
+            return tensors(found)
+        modes = training_modes(self._module)
+        parts = dict(self._module.named_modules())
+        with in_modes(self._module, {name: mode and type(parts[name]) not in MODULES for name, mode in modes.items()}):
+            expected = called()
+        if not is_alike(expected, self.graph.returned):
+            problem = f"needs to return what it returns in a trace, but returns `{type(expected).__name__}`"
+            raise MismatchError(explained("forward", problem, "nothing was trained; please report the module: this is an error of manyhands_ml"))
+        self.predicted = _among(found, tensors(expected))
+        return tensors(expected)
+
+    def check_predicts(self) -> None:
+        """Raises `ModelError` if it is not known which outputs evaluation has."""
+        if self.predicted is None:
+            problem = "returns something else in evaluation mode than in training, which training's outputs do not tell apart"
+            raise ModelError(explained("forward", problem, "call the module itself: it has the weights after `fit`"))
+
     def _is_ignored(self, targets: torch.Tensor) -> bool:
         """Do no targets count? Then PyTorch's loss is not a number."""
         return self.objective.ignored_class is not None and bool((targets == self.objective.ignored_class).all())
+
+
+def _among(found: Any, outputs: list[torch.Tensor]) -> Any:
+    """A structure with the number of the output that each tensor in it is; `None` if one is none of them, or might be several."""
+    leaves, structure = _pytree.tree_flatten(found)
+    equal = [[place for place, it in enumerate(outputs) if isinstance(leaf, torch.Tensor) and torch.equal(leaf, it)] for leaf in leaves]
+    if any(len(places) != (leaf is not None) for leaf, places in zip(leaves, equal)):
+        return None
+    return _pytree.tree_unflatten([places[0] if places else None for places in equal], structure)
 
 
 def _check_finite(loss: torch.Tensor) -> None:
@@ -481,12 +553,6 @@ def listed(x: Any) -> list[Any]:
 def _array(values: Any) -> NDArray[Any]:
     array: NDArray[Any] = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
     return array
-
-
-def tensor_of(values: Any) -> torch.Tensor:
-    """Values as PyTorch computes with them: whole numbers stay what they are, others are float32."""
-    tensor = values if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def _reordered(values: Any, order: tuple[int, ...]) -> NDArray[Any]:

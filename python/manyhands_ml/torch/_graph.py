@@ -152,6 +152,8 @@ class Graph:
     inputs: list[Tensor] = field(default_factory=list)
     layers: list[Settings] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
+    #: What forward returns, with the number of an output in place of each tensor, and `None` where it gives that.
+    returned: Any = 0
     #: Weights by the engine's names, `layer/kernel`.
     weights: dict[str, Weight] = field(default_factory=dict)
     #: Weights that are fixed numbers.
@@ -166,8 +168,12 @@ class Graph:
         return {
             "inputs": [{"name": tensor.name, "shape": shape_here(tensor)} for tensor in self.inputs],
             "layers": self.layers,
-            "outputs": [tensor.name for tensor in self.outputs],
+            "outputs": self.output_names(),
         }
+
+    def output_names(self) -> list[str]:
+        """Names of the outputs: what forward returns twice, or in two shapes, is one of the engine's."""
+        return list(dict.fromkeys(tensor.name for tensor in self.outputs))
 
     def names(self) -> list[str]:
         """Names of all layers in order; a further use of one has a number."""

@@ -30,7 +30,7 @@ class Watched(TorchFunctionMode):  # type: ignore[misc]
                 problem = f"needs to be a function of outputs and targets, but reads {self._names[id(part)]}: its gradient would be lost"
                 help = (
                     "a penalty of weights is `weight_decay` of the optimizer, twice the factor of the squares in `SGD` and `Adam`; "
-                    "return from forward what else the loss reads, such as by `cat`; or train it with PyTorch itself"
+                    "return from forward what else the loss reads, beside its output; or train it with PyTorch itself"
                 )
                 raise ModelError(explained("the loss", problem, help))
         return func(*args, **kwargs)

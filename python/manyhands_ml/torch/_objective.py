@@ -212,6 +212,13 @@ class Objective:
     groups: list[tuple[Settings, list[int]]] = field(default_factory=list)
     #: Does PyTorch compute the loss, on the outputs?
     by_torch: bool = False
+    #: Does the loss take one tensor, as those of `torch.nn` do, and not what forward returns it in?
+    of_tensor: bool = False
+
+    def of_outputs(self, count: int) -> None:
+        """Has settings for so many outputs, whose gradients PyTorch computes."""
+        # The engine's own loss is that of penalties alone, of which there are none.
+        self.settings |= {"losses": [{"type": "GivenGradient"}] * count, "loss_weights": [0.0] * count, "metrics": [[]] * count}
 
 
 def _is_torchs(loss: Any, log_axis: int | None) -> bool:
@@ -235,11 +242,22 @@ def _takes_two(loss: Any) -> bool:
     return sum(it.default is it.empty and it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD) for it in given) == 2
 
 
+def _is_of_pytorch(loss: Any) -> bool:
+    """Is it a loss of PyTorch itself, for one tensor?"""
+    return str(getattr(type(loss) if isinstance(loss, nn.Module) else loss, "__module__", "")).startswith("torch.nn.")
+
+
 def convert(
-    loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], probabilities: bool, log_axis: int | None
+    loss: Any, optimizer: Any, parameters: dict[str, nn.Parameter], probabilities: bool, log_axes: list[int | None]
 ) -> tuple[Objective, list[str]]:
-    """Loss and optimizer for the engine, and what is wrong with them. `log_axis` is that of a `LogSoftmax` at the end."""
+    """Loss and optimizer for the engine, and what is wrong with them. `log_axes` has that of a `LogSoftmax` at the end of each output."""
     objective, problems = Objective(), list[str]()
+    log_axis = log_axes[0] if len(log_axes) == 1 else None
+    objective.of_tensor = _is_of_pytorch(loss)
+    if objective.of_tensor and len(log_axes) > 1:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        told = f"such as `lambda outputs, targets: {name}(outputs[0], targets)`, with the terms of the others added"
+        problems.append(f"loss `{name}`: is one of one tensor, but forward returns {len(log_axes)}: give a function, {told}")
     found = FUNCTIONS[loss]() if isinstance(loss, Hashable) and loss in FUNCTIONS else loss
     row = LOSSES.get(type(found))
     reduction = getattr(found, "reduction", "mean")
@@ -248,8 +266,6 @@ def convert(
         if reduction == "none":
             problems.append(f'loss `{type(found).__name__}`: `reduction` needs "mean" or "sum", but is "none"')
         objective.by_torch, row, reduction = True, None, "mean"
-        # The engine's own loss is that of penalties alone, of which there are none.
-        settings = {"type": "GivenGradient"}
     elif row is None:
         known = ", ".join(kind.__name__ for kind in LOSSES)
         problems.append(f"loss: `{type(found).__name__}` is not supported; known are {known}")

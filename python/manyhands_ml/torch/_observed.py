@@ -90,12 +90,22 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
         self.moved.update({name: part.training for name, part, mode in self._modes if part.training != mode})
 
 
-def observe(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool]) -> Observed:
-    """Calls a module in training on a few rows, and puts all that the call has changed back."""
+def returned(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool]) -> Any:
+    """What a call of a module in training returns."""
+    with kept(module), torch.no_grad():
+        return _called(module, inputs, modes, len(inputs[0]))[1]
+
+
+def observe(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool], unread: frozenset[int]) -> Observed:
+    """Calls a module in training on a few rows, and puts all that the call has changed back.
+
+    Of the tensors that it returns, the loss does not read those of these numbers.
+    """
     wanting = [parameter for parameter in module.parameters() if parameter.requires_grad]
     buffers, states, numbers = _buffers(module), _states(), _numbers(module)
     with kept(module), torch.enable_grad():
         calls, output = _called(module, inputs, modes)
+        output = [leaf for place, leaf in enumerate(_pytree.tree_leaves(output)) if place not in unread]
         learning = frozenset(map(id, _reached(output, wanting)))
         problems = list(_stopped(module, calls.stops, output, learning))
         changed = [name for name, (buffer, version) in _buffers(module).items() if _differs(buffers.get(name), buffer, version)]
@@ -143,8 +153,8 @@ def blame(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bo
     return None
 
 
-def _called(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool]) -> tuple[_Calls, Any]:
-    places = torch.arange(_ROWS) % len(inputs[0])
+def _called(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bool], rows: int = _ROWS) -> tuple[_Calls, Any]:
+    places = torch.arange(rows) % len(inputs[0])
     for name, part in module.named_modules():
         part.training = modes[name]
     calls = _Calls(module, modes)

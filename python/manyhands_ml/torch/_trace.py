@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,8 @@ from ._inplace import read_after, take_over, unused
 from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
 from ._merged import Merged, of_merged
 from ._noise import Noise, drawn_by, of_noise
-from ._observed import Observed, kept, observe, told_of_draws
+from ._observed import Observed, kept, observe, returned, told_of_draws
+from ._returned import paths
 from ._settings import hooks
 
 
@@ -36,10 +37,13 @@ _WITH = {
 }
 
 
-def trace(module: nn.Module, examples: list[torch.Tensor], seen: dict[Any, Observed] | None) -> tuple[Graph, list[str]]:
+def trace(
+    module: nn.Module, examples: list[torch.Tensor], seen: dict[Any, Observed] | None, unread: Callable[[Any], frozenset[int]]
+) -> tuple[Graph, list[str]]:
     """The graph of a module for inputs like these examples, and all that is wrong with it, one line a problem.
 
-    To train it, a call in training is observed, too: `seen` holds what was observed before.
+    To train it, a call in training is observed, too: `seen` holds what was observed before. `unread` says which leaves of what forward
+    returns the loss does not read.
 
     Raises:
         ModelError: If `torch.fx` can't trace it, or its forward can't take the examples.
@@ -60,26 +64,31 @@ def trace(module: nn.Module, examples: list[torch.Tensor], seen: dict[Any, Obser
             traced, problems = _traced(module, examples)
         values = _Values(traced)
         with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
-            values.run(*examples)
+            given = values.run(*examples)
     hooked, learning, draws = list(hooks(module)), None, Counter[str]()
-    # A call would run hooks.
+    # A call would run hooks. A trace has types of its own in place of others' tuples and dicts.
+    if not hooked and not isinstance(given, torch.Tensor):
+        given = returned(module, examples, modes)
     if seen is not None and not hooked:
-        observed = _observed(module, examples, modes, seen)
+        observed = _observed(module, examples, modes, seen, unread(given))
         problems += observed.problems
         learning, draws = observed.learning, observed.draws
-    reader = _Reader(traced, values.values, modes, module, learning)
+    reader = _Reader(traced, values.values, modes, module, learning, given)
     if learning is not None:
         reader.freeze(learning)
     problems += told_of_draws(draws - reader.drawn)
     return reader.graph, [*hooked, *problems, *read_after(traced, values.values), *reader.problems]
 
 
-def _observed(module: nn.Module, examples: list[torch.Tensor], modes: dict[str, bool], seen: dict[Any, Observed]) -> Observed:
-    """Findings of a call, which are those of before where modules, modes and frozen parameters are the same."""
-    key = (tuple(id(part) for part in module.modules()), tuple(modes.items()), tuple((id(it), it.requires_grad) for it in module.parameters()))
+def _observed(
+    module: nn.Module, examples: list[torch.Tensor], modes: dict[str, bool], seen: dict[Any, Observed], unread: frozenset[int]
+) -> Observed:
+    """Findings of a call, which are those of before where modules, modes, frozen parameters and what the loss reads are the same."""
+    frozen = tuple((id(it), it.requires_grad) for it in module.parameters())
+    key = (tuple(id(part) for part in module.modules()), tuple(modes.items()), frozen, unread)
     if key not in seen:
         seen.clear()
-        seen[key] = observe(module, examples, modes)
+        seen[key] = observe(module, examples, modes, unread)
     return seen[key]
 
 
@@ -187,6 +196,7 @@ class _Reader:
         modes: dict[str, bool],
         module: nn.Module,
         learning: frozenset[int] | None,
+        given: Any,
     ) -> None:
         self.graph, self.problems = Graph(), list[str]()
         self._values = values
@@ -200,6 +210,7 @@ class _Reader:
         self._learning = learning
         # Draws of random numbers that became layers.
         self.drawn = Counter[str]()
+        self._given = given
         self._tied = _tied(traced.graph, self._modules, self._tensors)
         for node in traced.graph.nodes:
             self._read(node)
@@ -214,23 +225,34 @@ class _Reader:
             held = self._tensors.get(str(node.target), value)
             self._made[node.name] = Held(held, tuple(held.shape), str(node.target)) if isinstance(held, torch.Tensor) else held
         elif node.op == "output":
-            # Such as logits, and no loss where no targets are given.
-            given = [part for part in _pytree.tree_leaves(self._argument(node.args[0])) if part is not None]
-            outputs = [settled(part) for part in given]
-            if any(isinstance(output, Merged) for output in outputs):
-                told = "of which a loss has none apart: leave out the last `view`. `CrossEntropyLoss` takes (batch, classes, time) and (batch, time)"
-                self.problems.append(f"forward: returns batch and time as one axis, {told}")
-                return
-            self.graph.outputs = [output for output in outputs if isinstance(output, Tensor)]
-            if len(self.graph.outputs) != 1 or len(outputs) != 1:
-                self.problems.append("forward: needs to return one tensor that depends on the inputs, such as the `cat` of several, which a loss takes apart")
-            elif self.graph.outputs[0].batch:
-                self.problems.append("forward: needs to return the batch as its first axis: `transpose` it back")
+            self._end(_pytree.tree_leaves(self._argument(node.args[0])))
+        elif _is_record(node.target):
+            self._made[node.name] = [*self._argument(node.args), *(part for part in self._argument(node.kwargs).values() if part is not None)]
         elif not _has_tensors(value):
             # Sizes, and what is computed from them.
             self._made[node.name] = value
         else:
             self._made[node.name] = self._layer(node, value)
+
+    def _end(self, leaves: list[Any]) -> None:
+        """Notes what forward returns, each tensor by its number among the outputs."""
+        real, structure = _pytree.tree_flatten(self._given)
+        if len(leaves) != len(real) or all(leaf is None for leaf in leaves):
+            told = f"one or several in a tuple, list, dict or named tuple, but gives `{type(self._given).__name__}`"
+            told += f", with {len(real)} parts where its trace has {len(leaves)}" if len(leaves) != len(real) else ""
+            self.problems.append(f"forward: needs to return tensors that depend on the inputs, {told}")
+            return
+        places: list[int | None] = []
+        for path, leaf, value in zip(paths(self._given), leaves, real):
+            try:
+                leaf = settled(leaf)
+                # Such as logits, and no loss where no targets are given.
+                places.append(None if leaf is None else len(self.graph.outputs))
+                self.graph.outputs += [] if leaf is None else [_output(leaf, value)]
+            except Refused as refused:
+                self.problems.append(f"forward: {refused}" + (f", at `{path}` of what it returns" if path else ""))
+        if len(places) == len(real):
+            self.graph.returned = _pytree.tree_unflatten(places, structure)
 
     def _input(self, name: str, value: Any) -> Tensor:
         shape = tuple(value.shape[1:])
@@ -329,6 +351,21 @@ class _Reader:
                     self.problems.append(f"weight `{name}`: needs float32, but is {tensor.dtype}")
 
 
+def _output(leaf: Any, value: Any) -> Tensor:
+    """A leaf of what forward returns, as an output."""
+    if isinstance(leaf, Merged):
+        told = "of which a loss has none apart: leave out the last `view`. `CrossEntropyLoss` takes (batch, classes, time) and (batch, time)"
+        raise Refused(f"returns batch and time as one axis, {told}")
+    if not isinstance(leaf, Tensor) or not isinstance(value, torch.Tensor):
+        kind = "a tensor that does not, or is none of the engine's" if isinstance(value, torch.Tensor) else f"`{type(value).__name__}`"
+        raise Refused(f"needs to return tensors that depend on the inputs, or `None`, but gives {kind}")
+    if leaf.batch:
+        raise Refused("needs to return the batch as its first axis: `transpose` it back")
+    if value.dtype != torch.float32:
+        raise Refused(f"needs to return tensors of torch.float32, but gives {value.dtype}")
+    return leaf
+
+
 def _tied(graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[str, torch.Tensor]) -> frozenset[int]:
     """Tensors, by identity, that belong to several modules or calls which differ in their kind or in the other tensors that they read."""
     readers: dict[int, set[Any]] = {}
@@ -361,6 +398,11 @@ def name_of(node: torch.fx.Node) -> str:
 def is_getitem(node: torch.fx.Node) -> bool:
     """Does a node take a part of a value?"""
     return node.target is operator.getitem
+
+
+def _is_record(target: Any) -> bool:
+    """Does a node make a named tuple, or a dataclass, such as those of `transformers`, which leave `None` out?"""
+    return isinstance(target, type) and (is_dataclass(target) or (issubclass(target, tuple) and hasattr(target, "_fields")))
 
 
 def _has_tensors(value: Any) -> bool:

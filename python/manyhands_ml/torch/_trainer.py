@@ -16,8 +16,9 @@ from .._objects import TELL_MS, Means
 from .._rig import Placement, Rig, Split
 from ..errors import SettingError, explained
 from ._batches import Batches
-from ._engine import Engine, listed, tensor_of
+from ._engine import Engine, listed
 from ._observed import Observed
+from ._returned import at, check_rows, first, is_alike, placed, tensor_of, tensors_of
 
 #: Rows of the batch that goes through both.
 _CHECKED_ROWS = 32
@@ -64,7 +65,8 @@ class Trainer:
         """
         Args:
             module: The module to train. All modules in it train, but those that are in evaluation mode within a module in training mode.
-            loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`, or a function of outputs and targets that gives one number.
+            loss: A loss of `torch.nn`, such as `torch.nn.CrossEntropyLoss()`, or a function of outputs and targets that gives one number:
+                of outputs in the tuple, list, dict or named tuple in which forward returns several, as in PyTorch.
                 PyTorch computes one that the engine lacks on the outputs, which costs a second forward pass in each step. It reads outputs and
                 targets alone: a penalty of weights is the optimizer's `weight_decay`.
             optimizer: One of `torch.optim`, with the module's parameters.
@@ -103,7 +105,7 @@ class Trainer:
         self._seen: dict[Any, Observed] | None = None
         # The first rows that came.
         self._inputs: list[torch.Tensor] = []
-        self._targets: torch.Tensor | None = None
+        self._targets: Any = None
 
     def fit(
         self,
@@ -122,7 +124,8 @@ class Trainer:
         Args:
             x: Inputs: a tensor or array whose first axis is the row, or a list of them. Or a `DataLoader`, or anything else that
                 gives batches `(inputs, targets)`, again in each epoch: a generator gives them once, for one epoch.
-            y: Targets; with batches none.
+            y: Targets: a tensor or array; for a function as loss also several, in a tuple, list or dict that it gets with the rows of a
+                batch. With batches none.
             epochs: How often all rows are seen.
             batch_size: Rows of a batch, over all adapters; batches of a loader have their own.
             shuffle: Whether each epoch has an order of its own; a loader has its own.
@@ -146,7 +149,7 @@ class Trainer:
         self._seen = {} if self._seen is None else self._seen
         _check_batch_size(batch_size)
         x = Batches(x, epochs=epochs) if y is None else x
-        pair = _is_pair(validation_data)
+        pair = _is_pair(validation_data, (x, y))
         if validation_data is not None and not pair:
             Batches(validation_data, "`validation_data`", epochs)
         engine, history = self._opened(x, y), dict[str, list[float]]()
@@ -191,16 +194,20 @@ class Trainer:
 
     def _batches(self, x: Any, y: Any, batch_size: int, shuffle: bool) -> Iterator[Any]:
         """Batches of arrays, as `_fit_arrays` takes them."""
-        inputs, targets = [tensor_of(part) for part in listed(x)], tensor_of(y)
-        order = torch.from_numpy(self._rng.permutation(len(targets)) if shuffle else np.arange(len(targets)))
+        inputs = [tensor_of(part) for part in listed(x)]
+        rows = len(inputs[0])
+        targets = tensors_of(y, rows)
+        check_rows(targets, rows)
+        order = torch.from_numpy(self._rng.permutation(rows) if shuffle else np.arange(rows))
         for places in order.split(batch_size):
-            yield [part[places] for part in inputs], targets[places]
+            yield [part[places] for part in inputs], at(targets, places)
 
     def _fit_by_torch(self, engine: Engine, batches: Iterable[Any], means: Means, on_step: Callable[[int], Any] | None) -> None:
         engine.is_ahead = True
         for step, batch in enumerate(batches):
             x, y = _parts(batch)
-            means.add([("loss", engine.step_by_torch(x, tensor_of(y)))], len(y))
+            rows = len(listed(x)[0])
+            means.add([("loss", engine.step_by_torch(x, tensors_of(y, rows)))], rows)
             if on_step is not None:
                 engine.after_step(on_step, step)
 
@@ -240,7 +247,8 @@ class Trainer:
         if engine.objective.by_torch:
             for batch in x if y is None else self._batches(x, y, batch_size, shuffle=False):
                 inputs, targets = _parts(batch)
-                means.add([("loss", engine.loss_by_torch(inputs, tensor_of(targets)))], len(targets))
+                rows = len(listed(inputs)[0])
+                means.add([("loss", engine.loss_by_torch(inputs, tensors_of(targets, rows)))], rows)
             return means.logs
         if y is not None:
             engine.native.evaluate(engine.rows(x, y), batch_size, means.tell, TELL_MS)
@@ -250,8 +258,8 @@ class Trainer:
                 means.add(engine.native.test(batch), batch.rows)
         return means.logs
 
-    def predict(self, x: Any, *, batch_size: int = 32) -> torch.Tensor:
-        """The output for each row, as the module gives it in evaluation mode.
+    def predict(self, x: Any, *, batch_size: int = 32) -> Any:
+        """The output for each row, as the module gives it in evaluation mode: a tensor, or several in the structure that forward returns.
 
         Args:
             x: Inputs as for `fit`, or batches of inputs, of which targets behind them are left out.
@@ -264,16 +272,19 @@ class Trainer:
         if _is_arrays(x):
             engine = self._opened(x, None, is_prediction=True)
             engine.push()
-            flat = engine.native.predict_rows(engine.rows(x, None), batch_size, lambda *_: None, TELL_MS)
-            return engine.output(flat[0])
-        outputs, opened = list[torch.Tensor](), None
+            engine.check_predicts()
+            flats = engine.native.predict_rows(engine.rows(x, None), batch_size, lambda *_: None, TELL_MS)
+            return placed(engine.predicted, engine.outputs(flats))
+        outputs, opened = list[list[torch.Tensor]](), None
         for batch in Batches(x):
             inputs = _parts(batch)[0] if isinstance(batch, (tuple, list)) and len(batch) > 1 else batch
             if opened is None:
                 opened = self._opened(inputs, None, is_prediction=True)
                 opened.push()
-            outputs.append(opened.output(opened.native.predict(_native.Batch(opened.rows(inputs, None)))[0]))
-        return torch.cat(outputs)
+                opened.check_predicts()
+            outputs.append(opened.outputs(opened.native.predict(_native.Batch(opened.rows(inputs, None)))))
+        assert opened is not None
+        return placed(opened.predicted, [torch.cat(parts) for parts in zip(*outputs)])
 
     def _opened(self, x: Any, y: Any, is_prediction: bool = False) -> Engine:
         """The engine, made and checked with the first rows that come."""
@@ -281,7 +292,7 @@ class Trainer:
             if y is None and not is_prediction:
                 x, y = _parts(x.first())
             self._inputs = [tensor_of(part[:_CHECKED_ROWS]) for part in listed(x)]
-            self._targets = None if y is None else tensor_of(y[:_CHECKED_ROWS])
+            self._targets = None if y is None else first(y, len(listed(x)[0]), _CHECKED_ROWS)
         return self._current()
 
     def _current(self) -> Engine:
@@ -315,10 +326,12 @@ def _is_arrays(x: Any) -> bool:
     return isinstance(x, (list, tuple)) and all(isinstance(part, (torch.Tensor, np.ndarray)) for part in x)
 
 
-def _is_pair(data: Any) -> bool:
-    """Is this one pair of inputs and targets, and not two batches of such pairs?"""
+def _is_pair(data: Any, known: tuple[Any, Any]) -> bool:
+    """Is this one pair of inputs and targets, such as a known one, and not two batches of such pairs?"""
     if not isinstance(data, (list, tuple)) or len(data) != 2:
         return False
+    if isinstance(known[1], (list, tuple)) and all(is_alike(part, other) for part, other in zip(data, known)):
+        return True
     return not all(isinstance(part, (list, tuple)) and part and isinstance(part[-1], (torch.Tensor, np.ndarray)) for part in data)
 
 

@@ -205,7 +205,7 @@ def test_dropped_probabilities_have_the_mean_of_all() -> None:
             "needs one",
         ),
         (lambda: Written(_twice), "multiplies what dropout has left a second time, after `matmul_1`"),
-        (lambda: nn.Sequential(nn.Linear(SIZE, TIME), Matrix()), "forward: needs to return one tensor"),
+        (lambda: nn.Sequential(nn.Linear(SIZE, TIME), Matrix()), "forward: needs to return tensors that depend on the inputs"),
     ],
 )
 def test_what_products_of_two_tensors_lack_is_refused(build: Any, told: str) -> None:

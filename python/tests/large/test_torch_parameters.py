@@ -27,7 +27,7 @@ def _ten_steps(build: Callable[[], nn.Module], inputs: list[torch.Tensor], targe
     trainer = Trainer(other, loss, two, adapters="cpu,cpu,cpu")
     with torch.no_grad():
         expected = _tensor(copy.deepcopy(module).eval()(*inputs))
-    torch.testing.assert_close(trainer.predict(inputs), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(_tensor(trainer.predict(inputs)), expected, atol=1e-5, rtol=1e-5)
     for _ in range(10):
         one.zero_grad()
         value = loss(_tensor(module(*inputs)), targets)
