@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils import _pytree
 
-from ._graph import Tensor
+from ._graph import Held, Tensor
 from ._layers import Call, Refused, argument
 
 #: Functions that draw, or make room for what is drawn, by what the numbers are then.
@@ -64,6 +64,9 @@ def _read(call: Call, kind: Any) -> Any:
     first, second = (*call.args, None, None)[:2]
     noise, other = (first, second) if isinstance(first, Noise) else (second, first)
     if isinstance(noise, Noise):
+        if kind in ("fill_", "zero_") and noise.kind == "room":
+            # Such as a mask that a forward makes.
+            return Held(call.value, noise.shape)
         is_number = isinstance(other, (int, float))
         if kind == "bernoulli_" and noise.kind == "room" and isinstance(keep := argument(call, 1, "p", 0.5), float) and 0 < keep < 1:
             return replace(noise, kind="drawn", keep=keep)

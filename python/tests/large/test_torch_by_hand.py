@@ -40,6 +40,9 @@ WRITTEN: dict[str, Callable[[], Written]] = {
     "all keys": lambda: Written(lambda m, q, k, v: torch.softmax(torch.matmul(q, k.transpose(2, 3)) / 2.0, -1) @ v),
     "where": lambda: Written(lambda m, q, k, v: torch.where(m.seen, q @ k.transpose(2, 3), float("-inf")).softmax(-1) @ v),
     "added": lambda: Written(lambda m, q, k, v: ((q / m.root) @ k.transpose(-1, -2) + m.added).softmax(dim=3).matmul(v)),
+    "a mask of its own": lambda: Written(
+        lambda m, q, k, v: (q @ k.mT + torch.empty(q.size(2), q.size(2)).fill_(float("-inf")).triu_(1)).softmax(-1) @ v
+    ),
     "in place": lambda: Written(lambda m, q, k, v: (q @ k.transpose(-1, -2)).div_(m.root).masked_fill_(~m.seen, -1e10).softmax(-1) @ v),
     "filled, then divided": lambda: Written(
         lambda m, q, k, v: F.softmax((q @ k.transpose(-1, -2)).masked_fill(m.seen == 0, -1e20) / m.root, dim=-1) @ v
