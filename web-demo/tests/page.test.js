@@ -116,10 +116,14 @@ test("a chart can be read at a point", async () => {
 test("what is written beside the marks of a chart does not cover itself", async () => {
   const { page, said, leave } = await open("gpus");
   await page.evaluate(() => {
-    const { fillText } = CanvasRenderingContext2D.prototype;
-    const drawn = Object.assign(window, { drawn: /** @type {Record<string, number[]>} */ ({}) }).drawn;
+    const { clearRect, fillText } = CanvasRenderingContext2D.prototype;
+    const now = Object.assign(window, { drawn: /** @type {Record<string, number[]>} */ ({}) });
+    CanvasRenderingContext2D.prototype.clearRect = function (...args) {
+      if (this.canvas.closest("#loss-chart")) now.drawn = {};
+      return clearRect.apply(this, args);
+    };
     CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-      if (this.canvas.closest("#loss-chart") && /lost|back/.test(text)) drawn[text] = [x, y, x + this.measureText(text).width];
+      if (this.canvas.closest("#loss-chart") && /lost|back/.test(text)) now.drawn[text] = [x, y, x + this.measureText(text).width];
       return fillText.call(this, text, x, y);
     };
   });
@@ -127,12 +131,12 @@ test("what is written beside the marks of a chart does not cover itself", async 
   await page.locator(".unplug").nth(1).click();
   await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 13);
   await page.locator(".unplug").nth(2).click();
-  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 120 && "C back" in /** @type {any} */ (window).drawn);
+  // The fourth has no text where it comes so late that the chart has no line left for it.
+  await page.waitForFunction(() => Number(document.getElementById("fact-step")?.textContent) > 120 && Object.keys(/** @type {any} */ (window).drawn).length >= 3);
   const drawn = await page.evaluate(() => /** @type {[string, number[]][]} */ (Object.entries(/** @type {any} */ (window).drawn)));
   for (const [text, [left, top, right]] of drawn) {
     for (const [other, box] of drawn) assert.ok(text === other || top !== box[1] || right <= box[0] || box[2] <= left, JSON.stringify(drawn));
   }
-  assert.ok(drawn.length >= 4, JSON.stringify(drawn));
   assert.deepEqual(said, []);
   await leave();
 });
