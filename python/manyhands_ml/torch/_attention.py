@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ._graph import Held, Settings, Tensor, Weight, axes, same
-from ._layers import ARGUMENTS, AS_MODULES, FUNCTIONS, MODULES, Call, Refused, argument, check_settings, cropped, inverted
+from ._layers import AS_MODULES, MODULES, Call, Refused, argument, check_settings, cropped, inverted
 
 
 def _multihead_attention(call: Call) -> list[Tensor | None]:
@@ -167,5 +167,3 @@ MODULES.update(
         nn.TransformerEncoderLayer: _encoder_layer,
     }
 )
-FUNCTIONS["scaled_dot_product_attention"] = attention
-ARGUMENTS["scaled_dot_product_attention"] = tuple("query key value attn_mask dropout_p is_causal scale enable_gqa".split())

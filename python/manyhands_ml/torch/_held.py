@@ -395,7 +395,7 @@ _TABLE: dict[str, tuple[Callable[[Call], Any], str]] = {
     "linear": (_linear, "weight bias"),
     "matmul": (_matmul, "other"),
     "rms_norm": (_rms_norm, "normalized_shape weight eps"),
+    "scaled_dot_product_attention": (_scaled_dot_product_attention, "query key value attn_mask dropout_p is_causal scale enable_gqa"),
 }
 FUNCTIONS.update({name: handler for name, (handler, _) in _TABLE.items()})
-FUNCTIONS["scaled_dot_product_attention"] = _scaled_dot_product_attention
 ARGUMENTS.update({name: tuple(names.split()) for name, (_, names) in _TABLE.items()})

@@ -1,4 +1,4 @@
-"""The networks of the parity tests."""
+"""The networks of the parity tests, and functions as modules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ import torch
 from torch import nn
 
 F = nn.functional
+
+
+class Called(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any], *parts: nn.Module) -> None:
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(parts)
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x, *self.parts)
 
 
 @dataclass(frozen=True)

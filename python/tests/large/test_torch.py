@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nets import SMALL, Case
+from nets import SMALL, Called, Case
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -176,17 +176,6 @@ def test_losses_have_their_settings(name: str) -> None:
         needed = float(loss(other(x), y))
     assert trainer.evaluate(x, y, batch_size=40)["loss"] == pytest.approx(needed, rel=1e-5)
     assert trainer.fit(x, y, batch_size=40, shuffle=False)["loss"][0] == pytest.approx(needed, rel=1e-5)
-
-
-class Called(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any], *parts: nn.Module) -> None:
-        super().__init__()
-        self.function, self.parts = function, nn.ModuleList(parts)
-
-    def forward(self, x: Any) -> Any:
-        return self.function(x, *self.parts)
 
 
 def _attend(x: Any, **more: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from nets import Called
 from torch import nn
 
 from manyhands_ml import ModelError
@@ -18,26 +19,11 @@ F = nn.functional
 ROWS = 12
 
 
-class One(nn.Module):
-    """A function of inputs and this module's layers."""
+class OfTwo(Called):
+    """A function of two inputs."""
 
-    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function, self.layers = function, nn.ModuleList(layers)
-
-    def forward(self, x: Any) -> Any:
-        return self.function(x, *self.layers)
-
-
-class OfTwo(nn.Module):
-    """A function of two inputs and this module's layers."""
-
-    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function, self.layers = function, nn.ModuleList(layers)
-
-    def forward(self, x: Any, other: Any) -> Any:
-        return self.function(x, other, *self.layers)
+    def forward(self, x: Any, other: Any) -> Any:  # type: ignore[override]
+        return self.function(x, other, *self.parts)
 
 
 def steps_as_in_pytorch(module: nn.Module, inputs: Any, targets: torch.Tensor, loss: Any = None) -> None:
@@ -66,7 +52,7 @@ def _told(module: nn.Module, *inputs: torch.Tensor) -> str:
 
 
 def _largest(of: Callable[[Any], Any]) -> Callable[[], nn.Module]:
-    return lambda: One(lambda x, words, conv, out: out(of(conv(words(x).transpose(1, 2)))), nn.Embedding(20, 6), nn.Conv1d(6, 4, 3), nn.Linear(4, 3))
+    return lambda: Called(lambda x, words, conv, out: out(of(conv(words(x).transpose(1, 2)))), nn.Embedding(20, 6), nn.Conv1d(6, 4, 3), nn.Linear(4, 3))
 
 
 def _pooled(x: Any, steps: Any, score: Any, out: Any) -> Any:
@@ -99,7 +85,7 @@ def _last(of: Callable[[Any], Any], kind: Any = nn.LSTM, **settings: Any) -> Cal
     def build() -> nn.Module:
         steps = kind(3, 5, batch_first=True, **settings)
         features = of(steps(torch.zeros(2, 7, 3))).shape[-1]
-        return One(lambda x, steps, out: out(of(steps(x))), steps, nn.Linear(features, 3))
+        return Called(lambda x, steps, out: out(of(steps(x))), steps, nn.Linear(features, 3))
 
     return build
 
@@ -198,27 +184,27 @@ WORDS: dict[str, Callable[[], nn.Module]] = {
     "adaptive_max_pool1d": _largest(lambda y: F.adaptive_max_pool1d(y, 1).squeeze(-1)),
     "AdaptiveMaxPool1d, exported": _largest(nn.Sequential(nn.AdaptiveMaxPool1d(1), nn.Flatten())),
     "sum": _largest(lambda y: y.sum(-1)),
-    "factors": lambda: One(
+    "factors": lambda: Called(
         lambda x, v, out: out(0.5 * (v(x).sum(1).pow(2) - v(x).pow(2).sum(dim=1))), nn.Embedding(20, 4), nn.Linear(4, 3)
     ),
 }
 SERIES: dict[str, Callable[[], nn.Module]] = {
-    "attention over steps": lambda: One(_pooled, nn.GRU(3, 5, batch_first=True, bidirectional=True), nn.Linear(10, 1), nn.Linear(10, 3)),
-    "padding before": lambda: One(lambda x, conv: conv(F.pad(x.transpose(1, 2), (2, 0))).mean(-1), nn.Conv1d(3, 3, 3)),
-    "autoencoder": lambda: One(
+    "attention over steps": lambda: Called(_pooled, nn.GRU(3, 5, batch_first=True, bidirectional=True), nn.Linear(10, 1), nn.Linear(10, 3)),
+    "padding before": lambda: Called(lambda x, conv: conv(F.pad(x.transpose(1, 2), (2, 0))).mean(-1), nn.Conv1d(3, 3, 3)),
+    "autoencoder": lambda: Called(
         lambda x, one, other: other(one(x)[1][0][-1].unsqueeze(1).repeat(1, x.size(1), 1))[0].sum(1),
         nn.LSTM(3, 5, batch_first=True),
         nn.LSTM(5, 3, batch_first=True),
     ),
-    "mixture": lambda: One(
+    "mixture": lambda: Called(
         lambda x, gate, *experts: (F.softmax(gate(x.mean(1)), 1).unsqueeze(-1) * torch.stack([each(x[:, 0]) for each in experts], 1)).sum(1),
         nn.Linear(3, 2),
         nn.Linear(3, 3),
         nn.Linear(3, 3),
     ),
-    "stack of a parameter": lambda: One(lambda x, linear: torch.stack([linear(x).mean(1), linear.bias.expand(x.size(0), -1)], 1).sum(1), nn.Linear(3, 3)),
-    "one alone": lambda: One(lambda x, linear: torch.cat([torch.stack([linear(x)], 1).sum(1)], 1).mean(1), nn.Linear(3, 3)),
-    "sum over all": lambda: One(lambda x, linear: torch.cat([linear(x).sum((1, 2)).unsqueeze(1), x[:, 0, :2]], 1), nn.Linear(3, 3)),
+    "stack of a parameter": lambda: Called(lambda x, linear: torch.stack([linear(x).mean(1), linear.bias.expand(x.size(0), -1)], 1).sum(1), nn.Linear(3, 3)),
+    "one alone": lambda: Called(lambda x, linear: torch.cat([torch.stack([linear(x)], 1).sum(1)], 1).mean(1), nn.Linear(3, 3)),
+    "sum over all": lambda: Called(lambda x, linear: torch.cat([linear(x).sum((1, 2)).unsqueeze(1), x[:, 0, :2]], 1), nn.Linear(3, 3)),
 }
 class Turned(nn.Module):
     """The `Conv1D` of GPT-2."""
@@ -242,10 +228,10 @@ def _apart(x: Any, *layers: Any) -> Any:
 
 
 SERIES |= {
-    "GPT-2": lambda: One(lambda x, one, other: other(F.gelu(one(x))).mean(1), Turned(8, 3), Turned(3, 8)),
-    "each step": lambda: One(_apart, nn.Linear(3, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 3)),
-    "each step, normalized": lambda: One(_apart, nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)),
-    "each step, to itself": lambda: One(lambda x, linear: (linear(x.reshape(-1, 3)) * x.flatten(0, 1) + 1).unflatten(0, (-1, 7)).sum(1), nn.Linear(3, 3)),
+    "GPT-2": lambda: Called(lambda x, one, other: other(F.gelu(one(x))).mean(1), Turned(8, 3), Turned(3, 8)),
+    "each step": lambda: Called(_apart, nn.Linear(3, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 3)),
+    "each step, normalized": lambda: Called(_apart, nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)),
+    "each step, to itself": lambda: Called(lambda x, linear: (linear(x.reshape(-1, 3)) * x.flatten(0, 1) + 1).unflatten(0, (-1, 7)).sum(1), nn.Linear(3, 3)),
     "last of two directions": _last(lambda made: made[0][:, -1], bidirectional=True),
     "states of two directions": _last(lambda made: torch.cat((made[1][0][-2, :, :], made[1][0][-1, :, :]), 1), bidirectional=True, num_layers=2),
     "states of two directions, GRU": _last(lambda made: torch.cat([made[1][0], made[1][1]], -1), nn.GRU, bidirectional=True),
@@ -253,8 +239,8 @@ SERIES |= {
     "state, squeezed, GRU": _last(lambda made: made[1].squeeze(0), nn.GRU),
     "first of one": _last(lambda made: made[1][0][0]),
     "all steps and the last": _last(lambda made: made[0].mean(1) + made[0][:, -1]),
-    "states beside steps": lambda: One(_beside, nn.GRU(3, 5, batch_first=True, bidirectional=True), nn.Linear(15, 3)),
-    "from zeros": lambda: One(_from_zeros, nn.LSTM(3, 5, 2, batch_first=True), nn.Linear(5, 3)),
+    "states beside steps": lambda: Called(_beside, nn.GRU(3, 5, batch_first=True, bidirectional=True), nn.Linear(15, 3)),
+    "from zeros": lambda: Called(_from_zeros, nn.LSTM(3, 5, 2, batch_first=True), nn.Linear(5, 3)),
     "places": lambda: Places(False),
     "places, no later steps": lambda: Places(True),
 }
@@ -283,25 +269,25 @@ def _lengths(x: Any, linear: Any, out: Any) -> Any:
 
 ROWS_OF_NUMBERS: dict[str, Callable[[], nn.Module]] = {
     "GLU": lambda: nn.Sequential(nn.Linear(6, 8), nn.GLU(), nn.Linear(4, 3)),
-    "clamp": lambda: One(lambda x, one, out: out(torch.clamp(one(x), -0.3, 0.5)), nn.Linear(6, 8), nn.Linear(8, 3)),
-    "clamp, below": lambda: One(lambda x, one, out: out(one(x).clamp(min=0)), nn.Linear(6, 8), nn.Linear(8, 3)),
-    "clip": lambda: One(lambda x, one, out: out(one(x).clip(max=0.1).clamp_(-0.4)), nn.Linear(6, 8), nn.Linear(8, 3)),
+    "clamp": lambda: Called(lambda x, one, out: out(torch.clamp(one(x), -0.3, 0.5)), nn.Linear(6, 8), nn.Linear(8, 3)),
+    "clamp, below": lambda: Called(lambda x, one, out: out(one(x).clamp(min=0)), nn.Linear(6, 8), nn.Linear(8, 3)),
+    "clip": lambda: Called(lambda x, one, out: out(one(x).clip(max=0.1).clamp_(-0.4)), nn.Linear(6, 8), nn.Linear(8, 3)),
     "Hardtanh": lambda: nn.Sequential(nn.Linear(6, 8), nn.Hardtanh(), nn.Linear(8, 8), nn.Hardtanh(-0.2, 0.4), nn.Linear(8, 3)),
-    "lengths": lambda: One(_lengths, nn.Linear(6, 8), nn.Linear(12, 3)),
-    "lengths, exported": lambda: Exported(One(_lengths, nn.Linear(6, 8), nn.Linear(12, 3))),
-    "angles": lambda: One(_alike, nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(2, 3)),
+    "lengths": lambda: Called(_lengths, nn.Linear(6, 8), nn.Linear(12, 3)),
+    "lengths, exported": lambda: Exported(Called(_lengths, nn.Linear(6, 8), nn.Linear(12, 3))),
+    "angles": lambda: Called(_alike, nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(2, 3)),
 }
 SERIES |= {
     "RNN": _last(lambda made: made[0][:, -1], nn.RNN),
     "RNN, both directions": _last(lambda made: made[0].mean(1), nn.RNN, num_layers=2, bidirectional=True, nonlinearity="relu"),
     "RNN, state": _last(lambda made: made[1][-1], nn.RNN, bias=False),
-    "InstanceNorm1d": lambda: One(
+    "InstanceNorm1d": lambda: Called(
         lambda x, conv, norm, out: out(F.relu(norm(conv(x.transpose(1, 2)))).mean(-1)),
         nn.Conv1d(3, 5, 3),
         nn.InstanceNorm1d(5, affine=True),
         nn.Linear(5, 3),
     ),
-    "normalize": lambda: One(lambda x, linear: F.normalize(linear(x), dim=-1).mean(1), nn.Linear(3, 3)),
+    "normalize": lambda: Called(lambda x, linear: F.normalize(linear(x), dim=-1).mean(1), nn.Linear(3, 3)),
 }
 
 
@@ -314,13 +300,13 @@ def _style() -> nn.Module:
 
 def _grouped() -> nn.Module:
     parts = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Hardtanh(-0.5, 0.7), nn.Conv2d(4, 3, 3)
-    return One(lambda x, *layers: F.normalize(nn.Sequential(*layers)(x), dim=1).clamp(-0.5, 0.4).mean((2, 3)), *parts)
+    return Called(lambda x, *layers: F.normalize(nn.Sequential(*layers)(x), dim=1).clamp(-0.5, 0.4).mean((2, 3)), *parts)
 
 
 def _padded(mode: str) -> nn.Module:
     """A convolution that pads with what is there, and `pad` of other sizes at each side."""
     parts = nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Conv2d(4, 3, (3, 5), padding="same", padding_mode=mode)
-    return One(lambda x, one, other: other(F.pad(F.relu(one(x)), (2, 0, 1, 3), mode=mode)).mean((2, 3)), *parts)
+    return Called(lambda x, one, other: other(F.pad(F.relu(one(x)), (2, 0, 1, 3), mode=mode)).mean((2, 3)), *parts)
 
 
 #: Of the largest numbers of windows, some of which reach over the border.
@@ -348,11 +334,11 @@ PICTURES: dict[str, Callable[[], nn.Module]] = {
     "style, exported": lambda: Exported(_style()),
     "groups": _grouped,
     "groups, exported": lambda: Exported(_grouped()),
-    "U-Net": lambda: One(_upsampled, nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)),
-    "excitation": lambda: One(_squeezed, nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)),
+    "U-Net": lambda: Called(_upsampled, nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)),
+    "excitation": lambda: Called(_squeezed, nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)),
     "zeros": lambda: nn.Sequential(nn.ZeroPad2d((1, 0, 2, 0)), nn.Conv2d(3, 3, 2), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
     "norm of channels": OfChannels,
-    "softmax of channels": lambda: One(lambda x, conv: conv(x).softmax(1).mean((2, 3)), nn.Conv2d(3, 3, 1)),
+    "softmax of channels": lambda: Called(lambda x, conv: conv(x).softmax(1).mean((2, 3)), nn.Conv2d(3, 3, 1)),
 }
 
 
@@ -502,7 +488,7 @@ def test_factors_of_two_embeddings() -> None:
     ],
 )
 def test_what_sums_and_copies_lack_is_refused(function: Any, told: str) -> None:
-    assert told in _told(One(function, nn.Linear(6, 6)), torch.randn(ROWS, 6))
+    assert told in _told(Called(function, nn.Linear(6, 6)), torch.randn(ROWS, 6))
 
 
 @pytest.mark.parametrize(
@@ -514,7 +500,7 @@ def test_what_sums_and_copies_lack_is_refused(function: Any, told: str) -> None:
     ],
 )
 def test_states_that_the_engine_lacks_are_refused(function: Any, told: str) -> None:
-    assert told in _told(One(function, nn.LSTM(3, 5, 2, batch_first=True)), torch.randn(ROWS, 7, 3))
+    assert told in _told(Called(function, nn.LSTM(3, 5, 2, batch_first=True)), torch.randn(ROWS, 7, 3))
 
 
 @pytest.mark.parametrize(
@@ -529,7 +515,7 @@ def test_states_that_the_engine_lacks_are_refused(function: Any, told: str) -> N
     ],
 )
 def test_batch_and_time_as_one_axis_are_refused_elsewhere(function: Any, told: str) -> None:
-    assert told in _told(One(function, nn.Linear(3, 3)), torch.randn(ROWS, 7, 3))
+    assert told in _told(Called(function, nn.Linear(3, 3)), torch.randn(ROWS, 7, 3))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import nn
 
 from .._graph import Settings, Tensor
 from .arithmetic import above, below, of_two
-from .call import MODULES, Call, Handler, Refused, argument
+from .call import MODULES, Call, Handler, Refused
 from .shapes import halves
 
 
@@ -34,10 +34,9 @@ def _with_setting(kind: str, key: str, attribute: str) -> Handler:
     return lambda call: call.graph.unary(call.name, {"type": kind, key: getattr(call.module, attribute)}, call.x)
 
 
-def glu(call: Call) -> Tensor:
+def _glu(call: Call) -> Tensor:
     """One half of an axis, times the sigmoid of the other half."""
-    dim = call.module.dim if isinstance(call.module, nn.GLU) else argument(call, 1, "dim", -1)
-    first, second = halves(call, dim)
+    first, second = halves(call, call.module.dim)
     gate = call.graph.unary(f"{call.name}.gate", {"type": "Activation", "activation": "sigmoid"}, second, is_positive=True)
     return of_two(replace(call, args=(first, gate), kwargs={}), "Multiply")
 
@@ -93,7 +92,7 @@ MODULES.update(
         nn.Dropout2d: _dropout_of_channels(2),
         nn.ELU: _with_setting("ELU", "alpha", "alpha"),
         nn.GELU: _gelu,
-        nn.GLU: glu,
+        nn.GLU: _glu,
         nn.Hardsigmoid: _function("hard_sigmoid", is_positive=True),
         nn.Hardswish: _function("hard_silu"),
         nn.Hardtanh: _hardtanh,

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from .._graph import Tensor
-from .activations import glu, identity
+from .activations import identity
 from .arithmetic import OF_TWO, absolute, at_least, at_most, clamped, concatenated, divided, equal_to, function_of, inverted_truth
 from .arithmetic import negative, of_two, power, square, unequal_to
 from .call import Call, Handler, Refused, argument, made
-from .padding import padded_by, padding
+from .padding import padding
 from .recurrent import Sequences, States, Steps
 from .reductions import expanded, largest, largest_and_place, mean_over, norm, norm_of_linalg, normalized, repeated, similarity, stacked
 from .reductions import sum_over, values_of
-from .shapes import flattened, permute, reshaped, selected, shuffled, slice_axis, sliced, split_axis, taken, transpose_axes, turned
-from .shapes import unbound, unshuffled
+from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, taken, transpose_axes, turned
+from .shapes import unbound
 
 
 def _max_pool_module(kind: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,6 +65,7 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "avg_pool2d": nn.AvgPool2d,
     "elu": lambda alpha=1.0, inplace=False: nn.ELU(alpha),
     "gelu": nn.GELU,
+    "glu": nn.GLU,
     "hardsigmoid": nn.Hardsigmoid,
     "hardswish": nn.Hardswish,
     "hardtanh": nn.Hardtanh,
@@ -74,9 +75,15 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "max_pool1d": _max_pool_module(nn.MaxPool1d),
     "max_pool2d": _max_pool_module(nn.MaxPool2d),
     "mish": nn.Mish,
+    "pixel_shuffle": nn.PixelShuffle,
+    "pixel_unshuffle": nn.PixelUnshuffle,
+    "reflection_pad1d": nn.ReflectionPad1d,
+    "reflection_pad2d": nn.ReflectionPad2d,
     "relu": nn.ReLU,
     "relu6": nn.ReLU6,
     "relu_": nn.ReLU,
+    "replication_pad1d": nn.ReplicationPad1d,
+    "replication_pad2d": nn.ReplicationPad2d,
     "selu": nn.SELU,
     "sigmoid": nn.Sigmoid,
     "silu": nn.SiLU,
@@ -175,7 +182,6 @@ FUNCTIONS: dict[str, Handler] = {
     "flatten": _flatten_function,
     "float": _converted,
     "getitem": _getitem,
-    "glu": glu,
     "invert": inverted_truth,
     "linalg_norm": norm_of_linalg,
     "linalg_vector_norm": norm,
@@ -190,15 +196,9 @@ FUNCTIONS: dict[str, Handler] = {
     "normalize": normalized,
     "pad": padding,
     "permute": permute,
-    "pixel_shuffle": shuffled,
-    "pixel_unshuffle": unshuffled,
     "pow": power,
     "reciprocal": function_of("reciprocal"),
-    "reflection_pad1d": padded_by("reflect"),
-    "reflection_pad2d": padded_by("reflect"),
     "repeat": repeated,
-    "replication_pad1d": padded_by("replicate"),
-    "replication_pad2d": padded_by("replicate"),
     "reshape": reshaped,
     "rsqrt": function_of("sqrt", "reciprocal", is_positive=True),
     "select": selected,
@@ -249,7 +249,6 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "flatten": ("start_dim", "end_dim"),
     "float": (),
     "getitem": (),
-    "glu": ("dim",),
     "invert": (),
     "linalg_norm": ("ord", "dim", "keepdim", "dtype", "out"),
     "linalg_vector_norm": ("ord", "dim", "keepdim", "dtype", "out"),
@@ -264,15 +263,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "normalize": ("p", "dim", "eps", "out"),
     "pad": ("pad", "mode", "value"),
     "permute": ("dims",),
-    "pixel_shuffle": ("upscale_factor",),
-    "pixel_unshuffle": ("downscale_factor",),
     "pow": (),
     "reciprocal": (),
-    "reflection_pad1d": ("padding",),
-    "reflection_pad2d": ("padding",),
     "repeat": (),
-    "replication_pad1d": ("padding",),
-    "replication_pad2d": ("padding",),
     "reshape": ("shape",),
     "rsqrt": (),
     "select": ("dim", "index"),

@@ -23,14 +23,9 @@ def padding(call: Call) -> Tensor:
     return longer(call, call.x, sizes, mode)
 
 
-def padded_by(mode: str) -> Handler:
-    """Modules of one mode, and the functions below them."""
-
-    def handler(call: Call) -> Tensor:
-        sizes = call.module.padding if isinstance(call.module, nn.Module) else argument(call, 1, "padding", ())
-        return longer(call, call.x, sizes, mode)
-
-    return handler
+def _padded_by(mode: str) -> Handler:
+    """Modules of one mode."""
+    return lambda call: longer(call, call.x, call.module.padding, mode)
 
 
 def longer(call: Call, x: Tensor, sizes: Sequence[int], mode: str) -> Tensor:
@@ -38,11 +33,12 @@ def longer(call: Call, x: Tensor, sizes: Sequence[int], mode: str) -> Tensor:
     x = call.graph.plain(x) if x.flat is not None else x
     if min(sizes) < 0 or len(sizes) // 2 > len(x.shape):
         raise Refused(f"needs numbers from 0, and none for the batch, but gets {list(sizes)}")
-    if mode == "constant":
-        return _with_zeros(call, x, sizes)
     for place, (before, behind) in enumerate(zip(sizes[::2], sizes[1::2])):
-        if before or behind:
-            x = _with_own(call, x, len(x.shape) - 1 - place, before, behind, mode)
+        axis = len(x.shape) - 1 - place
+        if mode == "constant" and (before or behind):
+            x = _with_zeros(call, x, axis, before, behind)
+        elif before or behind:
+            x = _with_own(call, x, axis, before, behind, mode)
     return x
 
 
@@ -72,23 +68,18 @@ def _with_own(call: Call, x: Tensor, axis: int, before: int, behind: int, mode: 
     return replace(x, name=made.name, shape=shape)
 
 
-def _with_zeros(call: Call, x: Tensor, sizes: Sequence[int]) -> Tensor:
-    for place, sides in enumerate(zip(sizes[::2], sizes[1::2])):
-        if not any(sides):
-            continue
-        axis, here = len(x.shape) - 1 - place, [x.shape[axis] for axis in x.order]
-        at, longer = x.order.index(axis), x.shape[axis] + sum(sides)
-        whole = [math.prod(here[:at]), x.shape[axis], math.prod(here[at + 1 :])]
-        name = call.graph.add(f"{call.name}.whole", {"type": "Reshape", "target_shape": whole}, [x])
-        settings = {"type": "ZeroPadding2D", "padding": [[0, 0], list(sides)]}
-        name = call.graph.add(f"{call.name}.zeros", settings, [replace(x, name=name)])
-        here[at] = longer
-        name = call.graph.add(call.name, {"type": "Reshape", "target_shape": here}, [replace(x, name=name)])
-        x = replace(x, name=name, shape=(*x.shape[:axis], longer, *x.shape[axis + 1 :]))
-    return x
+def _with_zeros(call: Call, x: Tensor, axis: int, before: int, behind: int) -> Tensor:
+    at, here = x.order.index(axis), [x.shape[axis] for axis in x.order]
+    whole = [math.prod(here[:at]), here[at], math.prod(here[at + 1 :])]
+    name = call.graph.add(f"{call.name}.whole", {"type": "Reshape", "target_shape": whole}, [x])
+    settings = {"type": "ZeroPadding2D", "padding": [[0, 0], [before, behind]]}
+    name = call.graph.add(f"{call.name}.zeros", settings, [replace(x, name=name)])
+    here[at] += before + behind
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": here}, [replace(x, name=name)])
+    return replace(x, name=name, shape=(*x.shape[:axis], here[at], *x.shape[axis + 1 :]))
 
 
-#: Modes of `pad` by the first part of names of modules and functions.
+#: Modes of `pad` by the first part of names of modules.
 _MODES = {"Circular": "circular", "Reflection": "reflect", "Replication": "replicate", "Zero": "constant"}
 
-MODULES.update({getattr(nn, f"{name}Pad{rank}d"): padded_by(mode) for name, mode in _MODES.items() for rank in (1, 2)})
+MODULES.update({getattr(nn, f"{name}Pad{rank}d"): _padded_by(mode) for name, mode in _MODES.items() for rank in (1, 2)})

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .._graph import PICTURE, Settings, Tensor
-from .arithmetic import above, concatenated, divided, function_of, inverted, of_two, square, unequal
+from .arithmetic import above, concatenated, divided, equal_to, function_of, of_two, square
 from .call import MODULES, Call, Handler, Refused, argument
 from .shapes import reshaped
 
@@ -93,7 +93,7 @@ def _norm(call: Call, x: Tensor, dim: Any, dtype: Any = None) -> Tensor:
     total = sum_over(replace(call, name=f"{name}.sum", args=(squares, dim, True, dtype), kwargs={}))
     # The slope of a root at 0 is none: there it is that of the root at 1.
     total = graph.plain(total)
-    zero = inverted(replace(call, name=f"{name}.zero"), unequal(replace(call, name=f"{name}.above"), total, 0.0))
+    zero = equal_to(replace(call, name=f"{name}.zero", args=(total, 0.0), kwargs={}))
     away = replace(total, name=graph.add(f"{name}.away", {"type": "Add"}, [total, zero]))
     root = function_of("sqrt", is_positive=True)(replace(call, name=f"{name}.root", args=(away,), kwargs={}))
     return replace(total, name=graph.add(name, {"type": "Subtract"}, [root, zero]), is_positive=True)

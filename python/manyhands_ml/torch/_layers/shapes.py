@@ -105,26 +105,22 @@ def halves(call: Call, dim: int) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def shuffled(call: Call) -> Tensor:
+def _shuffled(call: Call) -> Tensor:
     """Channels become squares of places, as `PixelShuffle` of (C · r², H, W) makes (C, H · r, W · r)."""
-    x, factor = call.graph.plain(call.x), int(_factor(call, "upscale_factor"))
+    x, factor = call.graph.plain(call.x), int(call.module.upscale_factor)
     if len(x.shape) != 3 or x.shape[0] % factor**2:
         raise Refused(f"needs pictures with channels by {factor**2}, but gets rows of shape {x.shape}")
     channels, height, width = x.shape[0] // factor**2, *x.shape[1:]
     return _moved(call, x, [channels, factor, factor, height, width], (0, 3, 1, 4, 2))
 
 
-def unshuffled(call: Call) -> Tensor:
+def _unshuffled(call: Call) -> Tensor:
     """Squares of places become channels: `PixelShuffle` the other way round."""
-    x, factor = call.graph.plain(call.x), int(_factor(call, "downscale_factor"))
+    x, factor = call.graph.plain(call.x), int(call.module.downscale_factor)
     if len(x.shape) != 3 or x.shape[1] % factor or x.shape[2] % factor:
         raise Refused(f"needs pictures with height and width by {factor}, but gets rows of shape {x.shape}")
     channels, height, width = x.shape[0], x.shape[1] // factor, x.shape[2] // factor
     return _moved(call, x, [channels, height, factor, width, factor], (0, 2, 4, 1, 3))
-
-
-def _factor(call: Call, name: str) -> Any:
-    return getattr(call.module, name) if isinstance(call.module, nn.Module) else argument(call, 1, name, None)
 
 
 def _moved(call: Call, x: Tensor, apart: list[int], order: tuple[int, ...]) -> Tensor:
@@ -209,8 +205,8 @@ def slice_axis(call: Call) -> Tensor:
 MODULES.update(
     {
         nn.Flatten: _flatten_module,
-        nn.PixelShuffle: shuffled,
-        nn.PixelUnshuffle: unshuffled,
+        nn.PixelShuffle: _shuffled,
+        nn.PixelUnshuffle: _unshuffled,
         nn.Unflatten: reshaped,
     }
 )
