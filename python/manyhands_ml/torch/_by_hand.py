@@ -5,6 +5,7 @@ Each of these calls is read by itself. The engine computes them as one layer, on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,9 +15,10 @@ from torch import nn
 from torch.utils import _pytree
 
 from ._attention import attended, hides_later
-from ._graph import Held, Tensor
-from ._layers import Call, Refused, argument, inverted, permute
-from ._layers.arithmetic import concatenated
+from ._graph import Held, Merged, Tensor
+from ._layers import Call, Refused, argument, inverted
+from ._layers.arithmetic import concatenated, of_two
+from ._layers.shapes import permuted
 
 #: The score of a key that is not seen is this at most: its probability is exactly 0, unless other scores are as low.
 HIDDEN = -1e9
@@ -36,7 +38,7 @@ class Bias:
 class Scores:
     """A number for each query and key, `query · keyᵀ` at first, which exists only within a layer of attention."""
 
-    #: Rows of shape (heads, time, dim) or (time, dim).
+    #: Rows of shape (heads, time, dim) or (time, dim). Windows, each with its heads, are so many more heads.
     query: Tensor
     key: Tensor
     scale: float = 1.0
@@ -62,16 +64,32 @@ def product(call: Call) -> Any:
         Refused: If it is no product of attention.
     """
     a, b = (argument(call, 0, "input", None), argument(call, 1, "mat2" if "mat2" in call.kwargs else "other", None))
-    if isinstance(a, Scores) and isinstance(b, Tensor):
+    if isinstance(a, Scores) and isinstance(b, (Merged, Tensor)):
         return _attended(call, a, b)
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.flat is not None or b.flat is not None:
+    query, key = (part.rows if isinstance(part, Merged) else part for part in (a, b))
+    if type(a) is not type(b) or not isinstance(query, Tensor) or not isinstance(key, Tensor) or query.flat or key.flat:
         raise Refused("needs a matrix that is a parameter of the module, or queries and keys")
-    rank = len(a.shape)
-    if rank not in (2, 3) or len(b.shape) != rank or a.shape[:-2] != b.shape[:-2]:
-        raise Refused(f"needs rows of shape (heads, time, dim) or (time, dim), and as many heads, but gets {a.shape} and {b.shape}")
+    if len(query.shape) < 2 or query.shape[:-2] != key.shape[:-2]:
+        raise Refused(f"needs rows of shape (heads, time, dim) or (time, dim), and as many heads, but gets {query.shape} and {key.shape}")
+    return Scores(_joined(call, query), _joined(call, with_last_turned(key)))
+
+
+def with_last_turned(x: Tensor) -> Tensor:
+    """A tensor with its last two axes in each other's place."""
+    rank = len(x.shape)
     turned = (*range(rank - 2), rank - 1, rank - 2)
-    key = replace(b, shape=tuple(b.shape[axis] for axis in turned), order=tuple(turned[axis] for axis in b.order))
-    return Scores(a, key)
+    return replace(x, shape=tuple(x.shape[axis] for axis in turned), order=tuple(turned[axis] for axis in x.order))
+
+
+def _joined(call: Call, x: Tensor) -> Tensor:
+    """Rows of shape (..., heads, time, dim) with all that stands before the time as heads."""
+    *front, time, dim = x.shape
+    rank = len(x.shape)
+    if rank <= 3:
+        return x
+    x = call.graph.ordered(x, (rank - 2, *range(rank - 2), rank - 1))
+    name = call.graph.add(f"{call.name}.heads", {"type": "Reshape", "target_shape": [time, math.prod(front), dim]}, [x])
+    return Tensor(name, (math.prod(front), time, dim), (1, 0, 2))
 
 
 def summed(call: Call) -> Any:
@@ -94,7 +112,7 @@ def summed(call: Call) -> Any:
     [inner, *others] = [name for name in shared if name not in out] or [""]
     heads = [name for name in out if name in shared]
     alone = [[name for name in each if name not in shared] for each in names]
-    is_one_batch = heads[:1] == [of_a[:1]] == [of_b[:1]] == [out[:1]] and len(heads) in (1, 2)
+    is_one_batch = heads[:1] == [of_a[:1]] == [of_b[:1]] == [out[:1]]
     if not inner or others or not is_one_batch or [len(each) for each in alone] != [1, 1] or set(out) != {*heads, *alone[0], *alone[1]}:
         raise Refused(told)
     [[row], [column]], front = alone, heads
@@ -104,6 +122,7 @@ def summed(call: Call) -> Any:
         order = [*front, row, column]
         value = call.value.permute([out.index(name) for name in order])
         made = _attended(replace(call, value=value), a, _named(call, b, of_b, [*front, inner, column]))
+        assert isinstance(made, Tensor)
         return _named(call, made, "".join(order), list(out))
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         raise Refused(told)
@@ -117,11 +136,13 @@ def summed(call: Call) -> Any:
 
 def _named(call: Call, x: Tensor, names: str, order: list[str]) -> Tensor:
     """A tensor with its axes, the batch among them, in the order of their names."""
-    return permute(replace(call, args=(x, *(names.index(name) for name in order)), kwargs={}))
+    return permuted(call, x, [names.index(name) for name in order])
 
 
-def _attended(call: Call, scores: Scores, value: Tensor) -> Tensor:
+def _attended(call: Call, scores: Scores, values: Merged | Tensor) -> Merged | Tensor:
     query, key = scores.query, scores.key
+    rows = values.rows if isinstance(values, Merged) else values
+    value = _joined(call, rows)
     if not scores.is_softmax:
         raise Refused("multiplies scores of attention that are no probabilities yet: `softmax` comes before")
     if scores.dropout and scores.products:
@@ -129,30 +150,35 @@ def _attended(call: Call, scores: Scores, value: Tensor) -> Tensor:
     scores.products.append(call.name)
     if value.shape[:-1] != key.shape[:-1]:
         raise Refused(f"needs values of shape {(*key.shape[:-1], 'dim')} a row, but gets {value.shape}")
+    shape = (values.steps, *call.shape) if isinstance(values, Merged) else call.shape
+    if shape != (*rows.shape[:-2], query.shape[-2], rows.shape[-1]):
+        raise Refused(f"needs as many heads in values as in scores, but values have rows of shape {rows.shape}")
     scale = scores.scale
     if scores.bias is not None:
         query, key, scale = *_biased(call, scores, scores.bias), 1.0
-    if len(query.shape) == 3:
-        return attended(call, (query, key, value), scale, scores.is_causal, scores.dropout, scores.keys)
-    one = [_with_heads(call, part) for part in (query, key, value)]
-    seen = attended(call, (one[0], one[1], one[2]), scale, scores.is_causal, scores.dropout, scores.keys)
-    name = call.graph.add(f"{call.name}.joined", {"type": "Reshape", "target_shape": list(call.shape)}, [seen])
-    return Tensor(name, call.shape, (0, 1))
+    if len(query.shape) == 2:
+        query, key, value = (_with_heads(call, part) for part in (query, key, value))
+    heads, time, dim = *query.shape[:2], value.shape[-1]
+    one = replace(call, value=torch.empty((1, heads, time, dim), device="meta"))
+    seen = attended(one, (query, key, value), scale, scores.is_causal, scores.dropout, scores.keys)
+    if shape != seen.shape:
+        # (time, ..., heads, dim), as it stands in the engine.
+        front, behind = shape[:-2], len(shape) - 2
+        name = call.graph.add(f"{call.name}.joined", {"type": "Reshape", "target_shape": [time, *front, dim]}, [seen])
+        seen = Tensor(name, shape, (behind, *range(behind), behind + 1))
+    return Merged(seen) if isinstance(values, Merged) else seen
 
 
 def _biased(call: Call, scores: Scores, bias: Bias) -> tuple[Tensor, Tensor]:
     """Queries and keys whose products have the scale and the numbers already: a query also has 1 at its own place, a key a number for each."""
     query = call.graph.unary(f"{call.name}.scaled", {"type": "Rescaling", "scale": scores.scale, "offset": 0.0}, scores.query)
     rank = len(query.shape)
-    turned = (*range(rank - 2), rank - 1, rank - 2)
-    numbers = bias.numbers
-    for_keys = replace(numbers, shape=tuple(numbers.shape[axis] for axis in turned), order=tuple(turned[axis] for axis in numbers.order))
 
     def beside(a: Tensor, b: Tensor) -> Tensor:
         shape = (*a.shape[:-1], a.shape[-1] + b.shape[-1])
         return concatenated(replace(call, args=([a, b], rank), kwargs={}, value=torch.empty((1, *shape), device="meta")))
 
-    return beside(query, bias.places), beside(scores.key, for_keys)
+    return beside(query, bias.places), beside(scores.key, with_last_turned(bias.numbers))
 
 
 def _with_heads(call: Call, x: Tensor) -> Tensor:
@@ -201,8 +227,9 @@ def _filled(call: Call, scores: Scores) -> Scores:
 def _without_keys(call: Call, scores: Scores, hidden: Tensor, number: float) -> Scores:
     """Scores of which rows hide keys, such as those of padding."""
     count = scores.key.shape[-2]
-    if hidden.shape != (*[1] * (len(scores.query.shape) - 1), count) or scores.keys is not None:
-        shape = ("batch", *[1] * (len(scores.query.shape) - 1), count)
+    ones = [1] * (call.value.dim() - 2)
+    if hidden.shape != (*ones, count) or scores.keys is not None:
+        shape = ("batch", *ones, count)
         raise Refused(f"needs one mask of keys, of shape {shape}, or a buffer; that of its rows is {hidden.shape}")
     flat = call.graph.add(f"{call.name}.keys", {"type": "Reshape", "target_shape": [count]}, [hidden])
     keys = inverted(replace(call, name=f"{call.name}.counted"), Tensor(flat, (count,), (0,), is_bool=True))
@@ -221,7 +248,8 @@ def _added(call: Call, scores: Scores) -> Scores:
     mask = call.args[1] if call.args[0] is scores else call.args[0]
     if isinstance(mask, Bias):
         if scores.bias is not None:
-            raise Refused("needs numbers to be added to scores of attention once")
+            numbers = (scores.bias.numbers, mask.numbers)
+            mask = replace(mask, numbers=of_two(replace(call, args=numbers, value=torch.empty((1, *mask.numbers.shape), device="meta")), "Add"))
         return replace(_before_softmax(scores), bias=mask)
     if not isinstance(mask, Held) or mask.is_trained or not mask.tensor.is_floating_point():
         raise Refused("needs a mask of 0 and `-inf` that is the same for all rows, such as a buffer")
@@ -253,7 +281,7 @@ def _before_softmax(scores: Scores) -> Scores:
 def _softmax(call: Call, scores: Scores) -> Scores:
     dim = argument(call, 1, "dim", None) if call.module is None else call.module.dim
     dtype = argument(call, 2, "dtype", None) if call.module is None else None
-    if dim not in (-1, len(scores.query.shape)) or dtype not in (None, torch.float32):
+    if dim not in (-1, call.value.dim() - 1) or dtype not in (None, torch.float32):
         raise Refused(f"`dim` needs to be the last axis, and `dtype` torch.float32, but they are {dim} and {dtype}")
     if scores.hidden is not None and not scores.hidden <= HIDDEN:
         raise Refused(f"needs `-inf` or at most {HIDDEN:g} as the score of keys that are not seen, but it is {scores.hidden:g}")
@@ -272,6 +300,13 @@ def _dropped(call: Call, scores: Scores) -> Scores:
     return replace(scores, dropout=float(p), products=[])
 
 
+def _viewed(call: Call, scores: Scores) -> Scores:
+    """Scores whose windows and heads PyTorch has as other axes: here they are heads."""
+    if tuple(call.value.shape[-2:]) != (scores.query.shape[-2], scores.key.shape[-2]):
+        raise Refused("needs to keep the last two axes of scores of attention")
+    return scores
+
+
 def _same(call: Call, scores: Scores) -> Scores:
     if call.value.dtype != torch.float32:
         raise Refused(f"needs torch.float32, but is {call.value.dtype}")
@@ -279,13 +314,14 @@ def _same(call: Call, scores: Scores) -> Scores:
 
 
 _CALLS: dict[Any, Callable[[Call, Scores], Scores]] = {
-    **dict.fromkeys(("mul", "imul", "mul_"), _scaled),
-    **dict.fromkeys(("div", "truediv", "itruediv", "div_"), _divided),
-    **dict.fromkeys(("add", "iadd", "add_"), _added),
-    **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
+    **dict.fromkeys(("mul", "imul"), _scaled),
+    **dict.fromkeys(("div", "truediv", "itruediv"), _divided),
+    **dict.fromkeys(("add", "iadd"), _added),
+    "masked_fill": _filled,
     "where": _where,
     **dict.fromkeys(("softmax", nn.Softmax), _softmax),
     **dict.fromkeys(("dropout", nn.Dropout), _dropped),
+    **dict.fromkeys(("flatten", "reshape", "unflatten", "view"), _viewed),
     **dict.fromkeys(("alias", "clone", "contiguous", "float", "to", "type_as", "_to_copy", nn.Identity), _same),
 }
 

@@ -58,6 +58,22 @@ def is_same(shape: Sequence[int], order: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True)
+class Merged:
+    """Steps of all rows, one after the other: of PyTorch's axes, the one of the batch holds an axis of the rows, too.
+
+    `view(batch * time, features)` makes such, and so do windows of pictures.
+    """
+
+    #: The rows, whose axis at the place of the batch is that of the steps.
+    rows: Tensor
+
+    @property
+    def steps(self) -> int:
+        """Steps of a row."""
+        return self.rows.shape[self.rows.batch]
+
+
+@dataclass(frozen=True)
 class Held:
     """A parameter, a buffer, or what a forward computes of such alone: the same for all rows."""
 
@@ -85,6 +101,13 @@ class Held:
         """Shape of its part of a row, beside a tensor whose rows have so many axes."""
         shape = self.shape[1:] if len(self.shape) == rank + 1 else self.shape
         return (*[1] * (rank - len(shape)), *shape)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum of parameters and buffers that a forward computes, such as of numbers and a mask for scores of attention."""
+
+    parts: tuple[Held, ...]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ from torch import nn
 from torch.utils import _pytree
 
 from ._attention import attention as _attention
-from ._by_hand import HIDDEN, Bias, Scores, product, summed
-from ._graph import Floats, Held, Tensor, Weight, same
+from ._attention import hides_later
+from ._by_hand import HIDDEN, Bias, Scores, product, summed, with_last_turned
+from ._graph import Floats, Held, Merged, Sum, Tensor, Weight, same
 from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, cropped, made
-from ._layers.arithmetic import concatenated, of_two
+from ._layers.arithmetic import of_two
+from ._layers.shapes import of_parts
 from ._settings import MODULES as SETTINGS
 from ._settings import refusals
 
@@ -31,8 +33,14 @@ def without_inputs(name: str, args: tuple[Any, ...], value: Any) -> Any:
     Raises:
         Refused: If it computes with a parameter, which would not learn.
     """
-    held = [part for part in _pytree.tree_leaves(args) if isinstance(part, Held)]
+    parts = _pytree.tree_leaves(args)
+    held = [part for part in parts if isinstance(part, Held)]
     trained = [part for part in held if part.is_trained]
+    sums = [part for part in parts if isinstance(part, Sum)]
+    if name == "add" and (trained or sums) and len(held) + len(sums) == len(parts) == 2:
+        return Sum(tuple(held) + tuple(part for each in sums for part in each.parts))
+    if sums:
+        raise Refused("computes with a sum of parameters, which scores of attention alone may read")
     if not trained:
         return _pytree.tree_map(lambda part: Held(part, tuple(part.shape)) if isinstance(part, torch.Tensor) else part, value)
     if name == "embedding" and len(held) == 2 and trained == held[:1]:
@@ -166,8 +174,8 @@ def with_tensors(call: Call, name: str) -> Call:
     """The call of a function, in which parameters and buffers are tensors where it treats all alike."""
     parts = _pytree.tree_leaves(call.args)
     scores = next((part for part in parts if isinstance(part, Scores)), None)
-    if scores is not None and name in ("add", "iadd", "add_"):
-        args = [_bias(call, part, scores.query, scores.key) if isinstance(part, Held) else part for part in call.args]
+    if scores is not None and name in ("add", "iadd"):
+        args = [_bias(call, part, scores) if isinstance(part, (Held, Sum)) else part for part in call.args]
         return replace(call, args=tuple(args))
     near = next((part for part in parts if isinstance(part, Tensor)), None)
     if name not in _OF_TENSORS or near is None:
@@ -182,34 +190,89 @@ def with_tensors(call: Call, name: str) -> Call:
     return replace(call, args=_pytree.tree_map(tensor, call.args))
 
 
-def _bias(call: Call, held: Held, query: Tensor, key: Tensor) -> Held | Bias:
-    """Numbers that are added to scores; a mask stays as it is."""
+def _is_mask(held: Held) -> bool:
+    """Does it hide keys, and adds nothing to the scores of others?"""
     values = held.tensor
-    is_mask = not held.is_trained and (not values.is_floating_point() or not values.any() or bool(values.min() < HIDDEN / 2))
-    if is_mask:
+    return not held.is_trained and (not values.is_floating_point() or not values.any() or bool(values.min() < HIDDEN / 2))
+
+
+def _bias(call: Call, held: Held | Sum, scores: Scores) -> Held | Bias:
+    """Numbers that are added to scores; a mask stays as it is."""
+    parts = held.parts if isinstance(held, Sum) else (held,)
+    if isinstance(held, Held) and _is_mask(held):
         return held
-    shape, rank = (*query.shape[:-1], key.shape[-2]), len(query.shape)
-    numbers, times = as_tensor(call, held, query, rank), shape[-2]
-    if numbers.shape[-2:] != shape[-2:] or rank == 3 and numbers.shape[0] not in (1, shape[0]):
-        raise Refused(f"needs numbers of shape {shape} beside scores of attention, but gets {numbers.shape}")
-    if numbers.shape != shape:
-        numbers = concatenated(replace(call, args=([numbers] * shape[0], 1), kwargs={}, value=call.value.new_empty((1, *shape), device="meta")))
-    ones = torch.eye(times).expand(*shape[:-1], times)
-    return Bias(numbers, as_tensor(call, Held(ones, tuple(ones.shape)), query, rank))
+    heads, times, keys = scores.query.shape[:-2], scores.query.shape[-2], scores.key.shape[-2]
+    numbers = [_for_each(call, _numbers(call, part, scores), (*heads, times, keys)) for part in parts]
+    total = numbers[0]
+    for other in numbers[1:]:
+        total = of_two(replace(call, args=(total, other), kwargs={}, value=torch.empty((1, *total.shape), device="meta")), "Add")
+    if scores.bias is not None:
+        return replace(scores.bias, numbers=total)
+    places = as_tensor(call, Held(torch.eye(times), (times, times)), scores.query, 2)
+    return Bias(total, _for_each(call, places, (*heads, times, times)))
+
+
+def _numbers(call: Call, held: Held, scores: Scores) -> Tensor:
+    """Numbers for scores, of windows and heads as PyTorch has them here. Axes of 1 before these are left out."""
+    rows, front = len(call.value), [int(size) for size in call.value.shape[1:-2]]
+    times, keys = scores.query.shape[-2], scores.key.shape[-2]
+    windows = math.prod(scores.query.shape[:-2]) // math.prod(front)
+    if windows > 1:
+        # PyTorch has them within the axis of the batch.
+        front = [windows, *front]
+        if len(held.shape) == call.value.dim():
+            held = _of_one_batch(held, windows) if held.shape[0] == rows else replace(held, shape=held.shape[1:])
+    if not held.is_trained:
+        held = replace(held, tensor=_finite(held.tensor))
+    numbers = as_tensor(call, held, scores.query, len(front) + 2)
+    if numbers.shape[-2:] != (times, keys) or any(count not in (1, size) for count, size in zip(numbers.shape, front)):
+        raise Refused(f"needs numbers of shape {(*front, times, keys)} beside scores of attention, but gets {numbers.shape}")
+    first = next((axis for axis, count in enumerate(numbers.shape) if count > 1), 0)
+    for axis in range(first, len(front)):
+        numbers = of_parts(call, numbers, axis, [(0, 1)] * front[axis]) if numbers.shape[axis] == 1 else numbers
+    return numbers
+
+
+def _of_one_batch(held: Held, windows: int) -> Held:
+    """Numbers for the windows of one row, of those that are copied for each row of the batch."""
+    values = held.tensor.detach().cpu().unflatten(0, (-1, windows))
+    if held.is_trained or not (values == values[:1]).all():
+        raise Refused("needs numbers beside scores that are the same for all rows")
+    return replace(held, tensor=values[0], shape=tuple(values.shape[1:]))
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    """Numbers beside scores, with a very low one for minus infinity."""
+    hidden = values == -math.inf
+    if hidden.all(-1).any() or (values == math.inf).any():
+        raise Refused("needs numbers beside scores, and minus infinity not for all keys of a query")
+    return values.masked_fill(hidden, -1e30) if hidden.any() else values
+
+
+def _for_each(call: Call, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """As many copies of a tensor, one after the other, as fill this shape."""
+    if x.shape == shape:
+        return x
+    copies = math.prod(shape) // math.prod(x.shape)
+    flat = call.graph.add(f"{x.name}.flat", {"type": "Reshape", "target_shape": [math.prod(x.shape)]}, [x])
+    name = flat if copies == 1 else call.graph.add(f"{x.name}.copies", {"type": "RepeatVector", "n": copies}, [replace(x, name=flat)])
+    return _shaped(call, replace(x, name=name), shape)
 
 
 def _scaled_dot_product_attention(call: Call) -> Any:
     """Attention with numbers beside scores as `attn_mask`, or as it is elsewhere."""
     query, key, value, mask = (argument(call, at, name, None) for at, name in enumerate(("query", "key", "value", "attn_mask")))
-    is_known = isinstance(mask, Held) and all(isinstance(part, Tensor) and len(part.shape) == 3 for part in (query, key, value))
-    bias = _bias(call, mask, query, key) if is_known and mask.tensor.dtype == torch.float32 else None
-    if not isinstance(bias, Bias):
+    is_numbers = isinstance(mask, Sum) or (isinstance(mask, Held) and not _is_mask(mask))
+    if not isinstance(key, Merged) and not is_numbers and not (isinstance(key, Tensor) and len(key.shape) > 3):
         return _attention(call)
-    scale, dropout = argument(call, 6, "scale", None), float(argument(call, 4, "dropout_p", 0.0) or 0.0)
-    turned = replace(key, shape=(key.shape[0], key.shape[2], key.shape[1]), order=tuple((0, 2, 1)[axis] for axis in key.order))
+    turned = Merged(with_last_turned(key.rows)) if isinstance(key, Merged) else with_last_turned(key)
     scores = product(replace(call, args=(query, turned), kwargs={}))
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    return product(replace(call, args=(replace(scores, scale=factor, bias=bias, is_softmax=True, dropout=dropout), value), kwargs={}))
+    bias = _bias(call, mask, scores) if is_numbers else None
+    dropout, is_causal, scale = (argument(call, at, name, None) for at, name in ((4, "dropout_p"), (5, "is_causal"), (6, "scale")))
+    hides = bias is None and hides_later(mask, scores.query.shape[-2], scores.key.shape[-2], sees=True)
+    factor = 1.0 / math.sqrt(scores.query.shape[-1]) if scale is None else float(scale)
+    seen = replace(scores, scale=factor, is_causal=bool(is_causal) or hides, bias=bias, is_softmax=True, dropout=float(dropout or 0.0))
+    return product(replace(call, args=(seen, value), kwargs={}))
 
 
 def _table(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:

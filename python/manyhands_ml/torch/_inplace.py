@@ -17,11 +17,11 @@ _OPERATORS = frozenset(
 
 
 def take_over(traced: torch.fx.GraphModule) -> None:
-    """Where the result of a call that changes its argument is not used, what reads the argument later reads the result: they are one tensor."""
+    """What reads later what a call changes in place reads the call's result: they are one tensor."""
     places = {node: place for place, node in enumerate(traced.graph.nodes)}
     for node in places:
         first = node.args[0] if node.args else None
-        if node.users or not isinstance(first, torch.fx.Node) or not _changes_argument(node, traced):
+        if not isinstance(first, torch.fx.Node) or not changes_argument(node, traced):
             continue
         for user in [user for user in first.users if places[user] > places[node]]:
             user.replace_input_with(first, node)
@@ -30,7 +30,7 @@ def take_over(traced: torch.fx.GraphModule) -> None:
 def unused(traced: torch.fx.GraphModule) -> Iterator[str]:
     """Calls that change their argument and whose result nobody reads: `torch.fx` takes them for dead code."""
     for node in traced.graph.nodes:
-        if not node.users and _changes_argument(node, traced):
+        if not node.users and changes_argument(node, traced):
             yield f"{_who(node)}: changes its argument in place, but its result is not used: write `x = ...`, and leave out `inplace`"
 
 
@@ -39,7 +39,7 @@ def read_after(traced: torch.fx.GraphModule, values: dict[str, Any]) -> Iterator
     places = {node: place for place, node in enumerate(traced.graph.nodes)}
     storages = {node: _storage(values.get(node.name)) for node in traced.graph.nodes}
     for node, place in places.items():
-        if not _changes_argument(node, traced) or _storage_of_first(node, storages) is None:
+        if not changes_argument(node, traced) or _storage_of_first(node, storages) is None:
             continue
         shared = [other for other in places if places[other] < place and storages[other] == _storage_of_first(node, storages)]
         later = [user for other in shared for user in other.users if places[user] > place]
@@ -55,14 +55,17 @@ def _who(node: torch.fx.Node) -> str:
     return f"call of `{node.target if isinstance(node.target, str) else getattr(node.target, '__name__', node.target)}`"
 
 
-def _changes_argument(node: torch.fx.Node, traced: torch.fx.GraphModule) -> bool:
+def changes_argument(node: torch.fx.Node, traced: torch.fx.GraphModule) -> bool:
+    """Does a call change its first argument in place?"""
     if node.op == "call_module":
         return bool(getattr(traced.get_submodule(str(node.target)), "inplace", False))
     if node.op == "call_method":
         return str(node.target).endswith("_") and not str(node.target).endswith("__")
     if node.op != "call_function":
         return False
-    return node.target in _OPERATORS or getattr(node.target, "__name__", "").endswith("_") or _is_told(node)
+    # An operation has the kind of its arguments behind its name.
+    name = getattr(node.target, "__name__", "").partition(".")[0]
+    return node.target in _OPERATORS or (name.endswith("_") and not name.endswith("__")) or _is_told(node)
 
 
 def _is_told(node: torch.fx.Node) -> bool:

@@ -14,6 +14,8 @@ from ._layers import Call, Refused, argument
 
 #: Functions that draw, or make room for what is drawn, by what the numbers are then.
 _BEGIN = {"empty": "room", "new_empty": "room", "rand": "uniform"}
+#: Functions that are read as a whole, not by what they call.
+WHOLE = frozenset({"stochastic_depth"})
 
 
 @dataclass(frozen=True)

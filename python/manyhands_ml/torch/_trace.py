@@ -19,13 +19,14 @@ from ..errors import ModelError, explained, raise_problems
 from . import _attention as _attention
 from ._batch_axis import called
 from ._by_hand import Scores, of_scores
-from ._graph import Graph, Held, Tensor
+from ._graph import Graph, Held, Merged, Tensor
 from ._held import as_function, at_known_places, with_tensors, without_inputs
 from ._inplace import read_after, take_over, unused
-from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
-from ._merged import Merged, of_merged
-from ._noise import Noise, drawn_by, of_noise
+from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, out_of_place, settled
+from ._merged import of_merged
+from ._noise import WHOLE, Noise, drawn_by, of_noise
 from ._observed import Observed, kept, observe, returned, told_of_draws
+from ._opened import OF_SHAPE, Values, name_of, open_functions, settle
 from ._returned import paths
 from ._settings import hooks
 
@@ -62,7 +63,7 @@ def trace(
     with kept(module):
         with in_modes(module, modes), torch.enable_grad():
             traced, problems = _traced(module, examples)
-        values = _Values(traced)
+        values = Values(traced)
         with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
             given = values.run(*examples)
     hooked, learning, draws = list(hooks(module)), None, Counter[str]()
@@ -103,7 +104,8 @@ def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.G
     except Exception as error:
         exported = _exported(module, examples)
         if exported is not None:
-            return exported, []
+            settle(exported, examples)
+            return _tidied(exported)
         raise ModelError(
             explained(
                 f"module `{type(module).__name__}`",
@@ -111,6 +113,12 @@ def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.G
                 "leave out of forward what depends on values, such as `if x.sum() > 0`",
             )
         ) from error
+    open_functions(traced, examples, lambda name: name in WHOLE or function(name) is not None)
+    return _tidied(traced)
+
+
+def _tidied(traced: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[str]]:
+    """A trace without what nothing reads, and what is wrong with its calls that change their arguments."""
     take_over(traced)
     problems = list(unused(traced))
     traced.graph.eliminate_dead_code()
@@ -137,12 +145,12 @@ def _exported(module: nn.Module, examples: list[torch.Tensor]) -> torch.fx.Graph
         traced = torch.export.export(module, tuple(examples), strict=False).module()
     except Exception:
         return None
+    counters = {name for name, _ in traced.named_buffers() if name.endswith("num_batches_tracked")}
     for node in list(traced.graph.nodes):
-        # It compares shapes.
-        if node.op == "call_module" and str(node.target) == "_guards_fn":
+        # Guards compare shapes. Counters of batch normalization are the engine's.
+        is_guard = node.op == "call_module" and str(node.target) == "_guards_fn"
+        if is_guard or (name_of(node) == "add_" and str(getattr(node.args[0], "target", "")) in counters):
             traced.graph.erase_node(node)
-    traced.graph.eliminate_dead_code()
-    traced.recompile()
     return traced
 
 
@@ -171,19 +179,6 @@ def in_modes(module: nn.Module, modes: dict[str, bool]) -> Iterator[None]:
     finally:
         for name, part in module.named_modules():
             part.training = before[name]
-
-
-class _Values(torch.fx.Interpreter):  # type: ignore[misc]
-    """Keeps what each node has given."""
-
-    def __init__(self, traced: torch.fx.GraphModule) -> None:
-        super().__init__(traced, garbage_collect_values=False)
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        value = super().run_node(n)
-        self.values[n.name] = value
-        return value
 
 
 class _Reader:
@@ -270,7 +265,7 @@ class _Reader:
             if module is None and (drawn := of_noise(call, name_of(node))):
                 self.drawn += drawn_by(call, name_of(node))
                 return drawn(call)
-            if module is None and not _read_inputs((args, kwargs)):
+            if module is None and (name_of(node) in OF_SHAPE or not _read_inputs((args, kwargs))):
                 return without_inputs(name_of(node), args, value)
             if type(module) is nn.Embedding and not _read_inputs((args, kwargs)):
                 return at_known_places(call)
@@ -278,13 +273,16 @@ class _Reader:
                 call, handler = as_function(call), function("linear")
             if not is_getitem(node):
                 call.args = _pytree.tree_map(settled, call.args)
-            kind = type(module) if module is not None else name_of(node)
+            if name_of(node) == "batch_norm" and (norm := self._norm(call)):
+                name, module = norm
+                call, handler = replace(call, name=name, module=module, args=args[:1], kwargs={}), made
+            kind = type(module) if module is not None else out_of_place(name_of(node))
             handler = of_scores(call, kind) or of_merged(call, kind, handler)
             if handler is None:
                 is_other = module is not None and nn.utils.parametrize.is_parametrized(module)
                 what = "a parametrization of its weights " if is_other else _WITH.get(name_of(node), "")
                 raise Refused(f"{what}is not supported")
-            call = with_tensors(call, name_of(node)) if module is None else call
+            call = with_tensors(call, str(kind)) if module is None else call
             made_here = called(handler, call, kind)
         except Refused as refused:
             self.problems.append(f"{who}: {refused}")
@@ -300,6 +298,16 @@ class _Reader:
             name = str(node.target)
             return f"module `{name}` ({type(module).__name__})", name, module, made if type(module) in MODULES else None
         return f"call of `{name_of(node)}`", node.name, None, function(name_of(node))
+
+    def _norm(self, call: Call) -> tuple[str, nn.Module] | None:
+        """The module that has made an operation of batch normalization, and its name."""
+        held = [part.tensor if isinstance(part, Held) else part for part in call.args]
+        for name, module in self._modules.items():
+            if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d) and any(part is module.running_mean for part in held[3:4]):
+                mine = [module.weight, module.bias, module.running_mean, module.running_var]
+                told = [self._modes[id(module)], module.momentum, module.eps]
+                return (name, module) if all(a is b for a, b in zip(held[1:5], mine)) and held[5:8] == told else None
+        return None
 
     def _stand_in(self, node: torch.fx.Node, value: Any) -> Any:
         """A tensor of the right shape, or several, so that the rest is read, too."""
@@ -385,14 +393,6 @@ def _tied(graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[st
 def _read_inputs(arguments: Any) -> bool:
     """Does anything among arguments depend on an input?"""
     return any(isinstance(part, (*OF_INPUTS, Merged, Noise, Scores)) for part in _pytree.tree_leaves(arguments))
-
-
-def name_of(node: torch.fx.Node) -> str:
-    """Name of the function or method that a node calls, or of the attribute. Operations of PyTorch have the kind of their arguments behind it."""
-    if node.target is getattr:
-        return str(node.args[1])
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    return name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else name
 
 
 def is_getitem(node: torch.fx.Node) -> bool:

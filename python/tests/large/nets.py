@@ -23,6 +23,19 @@ class Called(nn.Module):
         return self.function(x, *self.parts)
 
 
+class Exported(nn.Module):
+    """A module that `torch.fx` can't read, and `torch.export` can: operations alone are left of it."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Any) -> Any:
+        for _ in range(x.shape[1] // x.shape[1]):
+            x = self.part(x)
+        return x
+
+
 @dataclass(frozen=True)
 class Case:
     """A network, its data, and how it is trained."""

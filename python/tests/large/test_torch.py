@@ -436,7 +436,7 @@ def test_all_problems_come_in_one_message() -> None:
         (lambda: Called(lambda x: x if x.sum() > 0 else -x), "needs a forward that `torch.fx` can trace"),
         (lambda: nn.LSTM(6, 4), "module `` (LSTM)"),
         (lambda: Called(lambda x, norm: norm(x), nn.BatchNorm1d(6, momentum=None)), "`momentum=None`"),
-        (lambda: Called(lambda x: x[:, ::2]), "needs slices without a step"),
+        (lambda: Called(lambda x: x[:, 4:4]), "needs slices that hold something"),
         (lambda: Called(lambda x: x[:2]), "begin with `:`"),
         (lambda: Called(lambda x, linear: linear(x), nn.Linear(6, 2).double().float().bfloat16()), "needs float32"),
     ],

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from nets import Called
+from nets import Called, Exported
+from steps import steps_as_in_pytorch
 from torch import nn
 
 from manyhands_ml import ModelError
@@ -24,24 +25,6 @@ class OfTwo(Called):
 
     def forward(self, x: Any, other: Any) -> Any:  # type: ignore[override]
         return self.function(x, other, *self.parts)
-
-
-def steps_as_in_pytorch(module: nn.Module, inputs: Any, targets: torch.Tensor, loss: Any = None) -> None:
-    """Four steps of PyTorch and of three adapters, and a prediction."""
-    loss, inputs = loss or nn.CrossEntropyLoss(), inputs if isinstance(inputs, tuple) else (inputs,)
-    other = copy.deepcopy(module)
-    one, two = (torch.optim.AdamW(it.parameters(), lr=2e-3, eps=1e-3) for it in (module, other))
-    trainer = Trainer(other, loss, two, adapters="cpu,cpu,cpu", batch_statistics="batch")
-    for _ in range(4):
-        one.zero_grad()
-        value = loss(module(*inputs), targets)
-        value.backward()
-        one.step()
-        assert trainer.fit([(inputs if len(inputs) > 1 else inputs[0], targets)])["loss"][0] == pytest.approx(value.item(), rel=1e-5)
-    torch.testing.assert_close(other.state_dict(), module.state_dict(), atol=1e-5, rtol=1e-4)
-    module.eval()
-    with torch.no_grad():
-        torch.testing.assert_close(torch.as_tensor(trainer.predict(list(inputs))), module(*inputs), atol=1e-5, rtol=1e-4)
 
 
 def _told(module: nn.Module, *inputs: torch.Tensor) -> str:
@@ -155,6 +138,8 @@ NEAR: dict[str, Callable[[], nn.Module]] = {
     "pairs": lambda: Near(lambda m, q, k, v: (q @ k.mT / 2 + m.pairs).softmax(-1) @ v),
     "pairs, all heads alike": lambda: Near(lambda m, q, k, v: (m.one + q @ k.mT).softmax(-1) @ v),
     "pairs, no later ones": lambda: Near(lambda m, q, k, v: (q @ k.mT + m.pairs).masked_fill(m.later, float("-inf")).softmax(-1) @ v),
+    "pairs, twice": lambda: Near(lambda m, q, k, v: (q @ k.mT + m.pairs + m.one).softmax(-1) @ v),
+    "pairs, added before": lambda: Near(lambda m, q, k, v: (q @ k.mT + (m.pairs + m.one)).softmax(-1) @ v),
     "pairs, no heads": lambda: Near(lambda m, q, k, v: (q @ k.mT + m.one).softmax(-1) @ v, heads=0),
     "ALiBi": lambda: Near(lambda m, q, k, v: (q @ k.mT / 2 + m.slopes).softmax(-1) @ v),
     "attn_mask": lambda: Near(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=m.pairs)),
@@ -244,17 +229,6 @@ SERIES |= {
     "places": lambda: Places(False),
     "places, no later steps": lambda: Places(True),
 }
-class Exported(nn.Module):
-    """A module that `torch.fx` can't read, and `torch.export` can: operations alone are left of it."""
-
-    def __init__(self, part: nn.Module) -> None:
-        super().__init__()
-        self.part = part
-
-    def forward(self, x: Any) -> Any:
-        for _ in range(x.shape[1] // x.shape[1]):
-            x = self.part(x)
-        return x
 
 
 def _alike(x: Any, one: Any, other: Any, out: Any) -> Any:
@@ -309,7 +283,7 @@ def _padded(mode: str) -> nn.Module:
     return Called(lambda x, one, other: other(F.pad(F.relu(one(x)), (2, 0, 1, 3), mode=mode)).mean((2, 3)), *parts)
 
 
-#: Of the largest numbers of windows, some of which reach over the border.
+#: Of the largest numbers of windows, and of means, some of which reach over the border.
 WINDOWS: list[Callable[[], nn.Module]] = [
     lambda: nn.MaxPool2d(3, 2, 1),
     lambda: nn.MaxPool2d(3, 2, ceil_mode=True),
@@ -317,6 +291,10 @@ WINDOWS: list[Callable[[], nn.Module]] = [
     lambda: nn.MaxPool2d((3, 5), (2, 3), (1, 2), ceil_mode=True),
     lambda: nn.Sequential(nn.ReLU(), nn.MaxPool2d(3, 3, ceil_mode=True)),
     lambda: nn.Sequential(nn.Hardtanh(-0.1, 0.1), nn.MaxPool2d(3, 2, 1)),
+    lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+    lambda: nn.AvgPool2d((5, 2), (1, 2), (2, 0), count_include_pad=False),
+    lambda: nn.AvgPool2d((3, 5), 1, (1, 2), ceil_mode=True, count_include_pad=False),
+    lambda: nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False)),
 ]
 
 
@@ -522,7 +500,8 @@ def test_batch_and_time_as_one_axis_are_refused_elsewhere(function: Any, told: s
     ("function", "told"),
     [
         (lambda m, q, k, v: ((q @ k.mT + m.pairs) / 2).softmax(-1) @ v, "needs the scale of scores before numbers are added"),
-        (lambda m, q, k, v: (q @ k.mT + m.pairs + m.one).softmax(-1) @ v, "needs numbers to be added to scores of attention once"),
+        (lambda m, q, k, v: (q @ k.mT + m.pairs).softmax(2) @ v, "`dim` needs to be the last axis"),
+        (lambda m, q, k, v: (q @ k.mT).softmax(-1) @ (v + (m.pairs + m.one)[..., :4]), "computes with a sum of parameters"),
         (lambda m, q, k, v: (q @ k.mT + m.one[:, :1]).softmax(-1) @ v, "needs numbers of shape"),
         (lambda m, q, k, v: ((q @ k.mT).softmax(-1) + m.pairs) @ v, "changes probabilities of attention"),
         (lambda m, q, k, v: v @ m.one[:4, :4] + q @ m.distances(torch.arange(4)).repeat(1, 2), "computes with the parameter"),

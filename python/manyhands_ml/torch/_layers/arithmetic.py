@@ -13,7 +13,7 @@ from .call import Call, Handler, Refused, argument
 
 
 OF_TWO = {"add": "Add", "iadd": "Add", "mul": "Multiply", "imul": "Multiply", "sub": "Subtract", "isub": "Subtract"}
-OF_TWO |= {"add_": "Add", "mul_": "Multiply", "sub_": "Subtract", "maximum": "Maximum", "minimum": "Minimum"}
+OF_TWO |= {"maximum": "Maximum", "minimum": "Minimum"}
 
 
 def of_two(call: Call, kind: str) -> Tensor:

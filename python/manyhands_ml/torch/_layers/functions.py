@@ -18,7 +18,7 @@ from .padding import padding
 from .recurrent import Sequences, States, Steps
 from .reductions import expanded, largest, largest_and_place, mean_over, norm, norm_of_linalg, normalized, repeated, similarity, stacked
 from .reductions import sum_over, values_of
-from .shapes import flattened, permute, reshaped, selected, slice_axis, sliced, split_axis, taken, transpose_axes, turned
+from .shapes import flattened, permute, reshaped, rolled, selected, slice_axis, sliced, split_axis, taken, transpose_axes, turned
 from .shapes import unbound
 
 
@@ -81,7 +81,6 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "reflection_pad2d": nn.ReflectionPad2d,
     "relu": nn.ReLU,
     "relu6": nn.ReLU6,
-    "relu_": nn.ReLU,
     "replication_pad1d": nn.ReplicationPad1d,
     "replication_pad2d": nn.ReplicationPad2d,
     "selu": nn.SELU,
@@ -165,7 +164,6 @@ FUNCTIONS: dict[str, Handler] = {
     "cat": concatenated,
     "chunk": split_axis,
     "clamp": clamped,
-    "clamp_": clamped,
     "clamp_max": at_most,
     "clamp_min": at_least,
     "clip": clamped,
@@ -200,6 +198,7 @@ FUNCTIONS: dict[str, Handler] = {
     "reciprocal": function_of("reciprocal"),
     "repeat": repeated,
     "reshape": reshaped,
+    "roll": rolled,
     "rsqrt": function_of("sqrt", "reciprocal", is_positive=True),
     "select": selected,
     "slice": slice_axis,
@@ -232,7 +231,6 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cat": ("tensors", "dim"),
     "chunk": ("chunks", "dim"),
     "clamp": ("min", "max"),
-    "clamp_": ("min", "max"),
     "clamp_max": ("max",),
     "clamp_min": ("min",),
     "clip": ("min", "max"),
@@ -267,6 +265,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "reciprocal": (),
     "repeat": (),
     "reshape": ("shape",),
+    "roll": ("shifts", "dims"),
     "rsqrt": (),
     "select": ("dim", "index"),
     "slice": ("dim", "start", "end", "step"),
@@ -290,8 +289,14 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 
 
+def out_of_place(name: str) -> str:
+    """Name of the function or method that gives what this one does in place."""
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
 def function(name: str) -> Handler | None:
     """What a function or method of this name is in the engine."""
+    name = out_of_place(name)
     if name in OF_TWO:
         return lambda call: of_two(call, OF_TWO[name])
     if name in AS_MODULES:

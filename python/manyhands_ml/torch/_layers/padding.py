@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import nn
 
 from .._graph import Tensor
-from .arithmetic import concatenated
 from .call import MODULES, Call, Handler, Refused, argument
-from .shapes import cropped
+from .shapes import of_parts
 
 
 def padding(call: Call) -> Tensor:
@@ -44,28 +42,17 @@ def longer(call: Call, x: Tensor, sizes: Sequence[int], mode: str) -> Tensor:
 
 def _with_own(call: Call, x: Tensor, axis: int, before: int, behind: int, mode: str) -> Tensor:
     """Numbers of an axis at its ends: those beside the end in turn (reflect), the last one (replicate), or those of the other end (circular)."""
-    size, at = x.shape[axis], x.order.index(axis)
-    # As the engine has it, so that no axes change places.
-    here = [x.shape[axis] for axis in x.order]
-    whole = Tensor(x.name, tuple(here), tuple(range(len(here))))
-
-    def part(begin: int, end: int) -> Tensor:
-        return cropped(call, whole, at, begin, end)
-
+    size = x.shape[axis]
     if mode == "circular":
-        front, back = ([part(size - before, size)] if before else []), ([part(0, behind)] if behind else [])
+        front, back = ([(size - before, size)] if before else []), ([(0, behind)] if behind else [])
     elif mode == "replicate":
-        front, back = ([part(0, 1)] * before if before else []), ([part(size - 1, size)] * behind if behind else [])
+        front, back = [(0, 1)] * before, [(size - 1, size)] * behind
     elif mode == "reflect":
-        front = [part(place, place + 1) for place in range(before, 0, -1)]
-        back = [part(place, place + 1) for place in range(size - 2, size - 2 - behind, -1)]
+        front = [(place, place + 1) for place in range(before, 0, -1)]
+        back = [(place, place + 1) for place in range(size - 2, size - 2 - behind, -1)]
     else:
         raise Refused(f'`mode` needs "constant", "reflect", "replicate" or "circular", but is "{mode}"')
-    here[at] += before + behind
-    value = torch.empty((1, *here), device="meta")
-    made = concatenated(replace(call, args=([*front, whole, *back], at + 1), kwargs={}, value=value))
-    shape = (*x.shape[:axis], here[at], *x.shape[axis + 1 :])
-    return replace(x, name=made.name, shape=shape)
+    return of_parts(call, x, axis, [*front, (0, size), *back])
 
 
 def _with_zeros(call: Call, x: Tensor, axis: int, before: int, behind: int) -> Tensor:

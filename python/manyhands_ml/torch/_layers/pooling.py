@@ -38,7 +38,7 @@ def _max_pool(rank: int) -> Handler:
         settings: Settings = {"type": f"MaxPooling{rank}D", "pool_size": setting_of(window), "strides": setting_of(strides)}
         # How far the last window reaches behind the padding, by `ceil_mode`.
         ends = [max((n - 1) * s + w - size - 2 * p, 0) for n, s, w, size, p in zip(call.shape[1:], strides, window, x.shape[1:], padding)]
-        if any(padding) and not any(ends) and _is_padding_same(x, window, strides, padding):
+        if any(padding) and not any(ends) and _is_padding_same(call, x, window, strides, padding):
             settings["padding"] = "same"
         elif not any(ends) and x.is_positive:
             # Above numbers that are not below 0, zeros are as good as minus infinity.
@@ -56,23 +56,28 @@ def _avg_pool(rank: int) -> Handler:
     def handler(call: Call) -> Tensor:
         module, x = call.module, call.spatial(rank)
         window, strides, padding = (sizes_of(value, rank) for value in (module.kernel_size, module.stride, module.padding))
-        ends = [(size + 2 * p - w) % s for size, w, s, p in zip(x.shape[1:], window, strides, padding)]
-        if module.ceil_mode and any(ends):
-            raise Refused(f"`ceil_mode=True` is supported where windows end at the border, but {ends} pixels are left")
-        if any(padding) and not module.count_include_pad:
-            raise Refused("`count_include_pad=False` is supported without padding alone")
-        positive, x = x.is_positive, padded(call, x, padding)
-        settings = {"type": f"AveragePooling{rank}D", "pool_size": setting_of(window), "strides": setting_of(strides)}
+        settings: Settings = {"type": f"AveragePooling{rank}D", "pool_size": setting_of(window), "strides": setting_of(strides)}
+        left = [(size + 2 * p - w) % s for size, w, s, p in zip(x.shape[1:], window, strides, padding)]
+        is_over, is_without = bool(module.ceil_mode and any(left)), any(padding) and not module.count_include_pad
+        positive = x.is_positive
+        if not is_over and not is_without:
+            x = padded(call, x, padding)
+        elif (is_without or not any(padding)) and _is_padding_same(call, x, window, strides, padding):
+            # A mean is one of the numbers of the input that its window has.
+            settings["padding"] = "same"
+        else:
+            name = "ceil_mode=True" if is_over else "count_include_pad=False"
+            raise Refused(f"`{name}` is supported where windows reach over both borders alike, or by one more over the second, and padding does not count")
         return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=positive)
 
     return handler
 
 
-def _is_padding_same(x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> bool:
+def _is_padding_same(call: Call, x: Tensor, window: list[int], strides: list[int], padding: list[int]) -> bool:
     """Is the engine's padding `same` this one?"""
-    for size, w, s, p in zip(x.shape[1:], window, strides, padding):
-        total = max((math.ceil(size / s) - 1) * s + w - size, 0)
-        if total // 2 != p or (size + 2 * p - w) // s + 1 != math.ceil(size / s):
+    for size, count, w, s, p in zip(x.shape[1:], call.shape[1:], window, strides, padding):
+        total = max((count - 1) * s + w - size, 0)
+        if total // 2 != p or count != math.ceil(size / s):
             return False
     return True
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from .._graph import Tensor, is_same
+from .arithmetic import concatenated
 from .call import MODULES, Call, Refused, argument
 
 
@@ -52,30 +54,34 @@ def reshaped(call: Call) -> Tensor:
 
 
 def permute(call: Call) -> Tensor:
-    dims = call.kwargs.get("dims", call.args[1:])
-    dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
-    return _permuted(call, [int(dim) for dim in dims])
+    return permuted(call, call.x, new_order(call, "permute", len(call.x.shape) + 1))
 
 
 def transpose_axes(call: Call) -> Tensor:
-    rank = len(call.x.shape) + 1
-    dims = list(range(rank))
-    first, second = (call.kwargs.get(f"dim{at}", call.kwargs.get(f"axis{at}")) for at in (0, 1))
-    a, b = argument(call, 1, "dim0", first) % rank, argument(call, 2, "dim1", second) % rank
-    dims[a], dims[b] = b, a
-    return _permuted(call, dims)
+    return permuted(call, call.x, new_order(call, "transpose", len(call.x.shape) + 1))
 
 
 def turned(call: Call) -> Tensor:
     """The last two axes in each other's place."""
-    return transpose_axes(replace(call, args=(call.x, -2, -1)))
+    return permuted(call, call.x, new_order(call, "mT", len(call.x.shape) + 1))
 
 
-def _permuted(call: Call, dims: list[int]) -> Tensor:
+def new_order(call: Call, kind: str, rank: int) -> list[int]:
+    """PyTorch's axes, the batch among them, as a call of `permute`, `transpose`, `swapaxes` or `mT` puts them."""
+    if kind == "permute":
+        given = call.kwargs.get("dims", call.args[1:])
+        given = given[0] if len(given) == 1 and not isinstance(given[0], int) else given
+        return [int(dim) % rank for dim in given]
+    first, second = (call.kwargs.get(f"dim{at}", call.kwargs.get(f"axis{at}")) for at in (0, 1))
+    a, b = (-2, -1) if kind == "mT" else (argument(call, 1, "dim0", first), argument(call, 2, "dim1", second))
+    dims = list(range(rank))
+    dims[a], dims[b] = dims[b], dims[a]
+    return dims
+
+
+def permuted(call: Call, x: Tensor, dims: list[int]) -> Tensor:
     """The axes in another order. The numbers stay where they are: what reads them says where it wants them."""
-    rank = len(call.x.shape) + 1
-    dims = [dim % rank for dim in dims]
-    x = call.x if call.x.flat is None else call.graph.plain(call.x)
+    x = x if x.flat is None else call.graph.plain(x)
     rows = [dim - (dim > x.batch) for dim in dims if dim != x.batch]
     moved = [rows.index(axis) for axis in x.order]
     return replace(x, shape=tuple(x.shape[axis] for axis in rows), order=tuple(moved), batch=dims.index(x.batch))
@@ -92,6 +98,53 @@ def cropped(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     sides = {"type": "Cropping2D", "cropping": [[0, 0], [begin, size - end]]}
     part = call.graph.add(f"{call.name}.part", sides, [replace(x, name=whole)])
     name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [replace(x, name=part)])
+    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+
+
+def of_parts(call: Call, x: Tensor, axis: int, parts: list[tuple[int, int]]) -> Tensor:
+    """A tensor of which an axis is made of parts of itself, each from one place up to another."""
+    # As the engine has it, so that no axes change places.
+    at, here = x.order.index(axis), [x.shape[axis] for axis in x.order]
+    whole = Tensor(x.name, tuple(here), tuple(range(len(here))))
+    here[at] = sum(end - begin for begin, end in parts)
+    value = torch.empty((1, *here), device="meta")
+    pieces = {part: cropped(call, whole, at, *part) for part in dict.fromkeys(parts)}
+    made = concatenated(replace(call, args=([pieces[part] for part in parts], at + 1), kwargs={}, value=value))
+    return replace(x, name=made.name, shape=(*x.shape[:axis], here[at], *x.shape[axis + 1 :]))
+
+
+def rolled(call: Call) -> Tensor:
+    """Places of axes moved on, and those at the end to the begin."""
+    shifts, dims = argument(call, 1, "shifts", None), argument(call, 2, "dims", None)
+    shifts, dims = ([part] if isinstance(part, int) else list(part or []) for part in (shifts, dims))
+    if not dims:
+        raise Refused("needs `dims`, to keep the first axis, along which batches are split")
+    x = call.x if call.x.flat is None else call.graph.plain(call.x)
+    for shift, dim in zip(shifts, dims):
+        axis = _row_axis(call, dim)
+        size = x.shape[axis]
+        if shift % size:
+            x = of_parts(call, x, axis, [(size - shift % size, size), (0, size - shift % size)])
+    return x
+
+
+def _spaced(call: Call, x: Tensor, axis: int, places: range) -> Tensor:
+    """Every second place of an axis, or every third, and so on."""
+    x, step, size = call.graph.plain(x), places.step, x.shape[axis]
+    # A stretch in which each place is the same one of `step`.
+    first = places[0] - max(0, min(places[0], places[0] + len(places) * step - size))
+    if first + len(places) * step > size:
+        parts = [_spaced(call, x, axis, part) for part in (places[:-1], places[-1:]) if part]
+        value = torch.empty((1, *x.shape[:axis], len(places), *x.shape[axis + 1 :]), device="meta")
+        return concatenated(replace(call, args=(parts, axis + 1), kwargs={}, value=value))
+    if len(places) == 1:
+        return cropped(call, x, axis, places[0], places[0] + 1)
+    stretch = cropped(call, x, axis, first, first + len(places) * step)
+    apart = (*x.shape[:axis], len(places), step, *x.shape[axis + 1 :])
+    name = call.graph.add(f"{call.name}.apart", {"type": "Reshape", "target_shape": list(apart)}, [stretch])
+    taken = cropped(call, Tensor(name, apart, tuple(range(len(apart)))), axis + 1, places[0] - first, places[0] - first + 1)
+    shape = (*apart[: axis + 1], *apart[axis + 2 :])
+    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [taken])
     return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
 
 
@@ -160,9 +213,10 @@ def sliced(call: Call, x: Tensor, index: Any) -> Tensor:
         if part is None:
             continue
         begin, end, step = (part % x.shape[axis], part % x.shape[axis] + 1, 1) if isinstance(part, int) else part.indices(x.shape[axis])
-        if step != 1 or end <= begin:
-            raise Refused("needs slices without a step that hold something")
-        x, axis = cropped(call, x, axis, begin, end), axis + 1
+        if end <= begin:
+            raise Refused("needs slices that hold something")
+        x = cropped(call, x, axis, begin, end) if step == 1 else _spaced(call, x, axis, range(begin, end, step))
+        axis += 1
     return reshaped(replace(call, args=(x,)))
 
 
