@@ -237,7 +237,7 @@ impl Scheduler {
             return Err(Error::setting(
                 "the loss",
                 problem,
-                "use `Placement::Replicas`, or a loss that the engine has",
+                "place the layers as replicas, or use a loss that the engine has",
             ));
         }
         self.settle().await?;
@@ -381,7 +381,7 @@ impl Scheduler {
     pub async fn reload(&mut self, plan: Plan, capacity: u32) -> Result<()> {
         if self.is_staged() {
             let problem = "can't change while the layers are placed in stages";
-            return Err(Error::setting("the plan", problem, "close the adapters, or use `Placement::Replicas`"));
+            return Err(Error::setting("the plan", problem, "close the adapters, or place the layers as replicas"));
         }
         self.sync().await?;
         self.partition.set_plan(&plan);

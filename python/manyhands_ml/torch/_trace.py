@@ -158,6 +158,10 @@ def _check_types(module: nn.Module) -> None:
     """Raises for modules that no trace reads, and for parameters of another type: rows are float32, and PyTorch would not multiply them."""
     held = {name: parameter.dtype for name, parameter in module.named_parameters() if parameter.dtype != torch.float32}
     problems = [f"parameter `{name}`: `dtype` needs torch.float32, but is {dtype}" for name, dtype in held.items()]
+    tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+    for name, _ in (*module.named_children(), *tensors):
+        if isinstance(getattr(torch.fx.GraphModule, name, None), property):
+            problems.append(f"`{name}`: `torch.fx` has an attribute of this name for what it reads: name it otherwise")
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         problems.append("modules of `torch.jit`: can't be read; give those that they were made of")
     raise_problems(f"module `{type(module).__name__}`", problems, "PyTorch")

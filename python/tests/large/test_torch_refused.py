@@ -381,3 +381,12 @@ def test_a_module_of_torch_jit_is_refused() -> None:
     module = torch.jit.script(nn.Sequential(nn.Linear(6, 3)))
     with pytest.raises(ModelError, match=r"modules of `torch.jit`: can't be read; give those that they were made of"):
         _trainer(module, nn.MSELoss()).fit(torch.rand(32, 6), torch.rand(32, 3))
+
+
+@pytest.mark.parametrize("name", ["code", "graph"])
+def test_names_that_torch_fx_needs_itself_are_refused(name: str) -> None:
+    module = nn.Module()
+    setattr(module, name, nn.Linear(6, 3))
+    trainer = Trainer(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1), adapters="cpu")
+    with pytest.raises(ModelError, match=f"`{name}`: `torch.fx` has an attribute of this name"):
+        trainer.predict(torch.zeros(3, 6))
