@@ -263,6 +263,7 @@ def _of_torch() -> str:
 - Modules: {_listed(modules)}.
 - Functions and methods: {_listed(functions)}; `+`, `-`, `*`, `/` by a number, places and slices.
 - Attention that `forward` writes out: the product of queries and keys, also by `einsum`, a scale, numbers beside the scores, `masked_fill`, `where` or a sum by a buffer that hides later keys, `masked_fill` by keys of padding, `softmax`, dropout, the product with values; also within windows of a picture, as in Swin. Other products of two tensors are refused.
+- Random numbers, drawn `if self.training`: dropout, `drop_path` as in timm and torchvision, and `randn_like`, `randn` or `normal_` as noise on a tensor or as its factor, as in variational autoencoders.
 - Losses on the adapters: {_listed(_tables(folder, "LOSSES"))}. PyTorch computes others, also functions of your own.
 - Optimizers: {_listed(_tables(folder, "OPTIMIZERS"))}.
 

@@ -144,8 +144,10 @@ def blame(module: nn.Module, inputs: Sequence[torch.Tensor], modes: dict[str, bo
     with kept(module), torch.enable_grad():
         in_training, _ = _called(module, inputs, modes)
         in_evaluation, _ = _called(module, inputs, dict.fromkeys(modes, False))
-    if in_evaluation.draws:
-        return f"`{in_evaluation.draws[0]}` in forward drops in evaluation, too: give it `training=self.training`, or leave it out"
+    for name in in_evaluation.draws[:1]:
+        if name in _DROPS:
+            return f"`{name}` in forward drops in evaluation, too: give it `training=self.training`, or leave it out"
+        return f"`{name}` in forward draws in evaluation, too, where each prediction would be another: draw `if self.training` alone"
     if in_training.calls != in_evaluation.calls:
         pairs = zip([*in_training.calls, ("", ())], [*in_evaluation.calls, ("", ())])
         first = next((here[0] or there[0] for here, there in pairs if here != there), "")

@@ -17,7 +17,7 @@ from ._inplace import changes_argument
 #: Functions of a tensor's shape alone.
 OF_SHAPE = frozenset("full_like new_full new_ones new_zeros ones_like zeros_like".split())
 #: Functions that draw, or make room for what is drawn.
-_DRAW = frozenset("bernoulli bernoulli_ empty normal_ rand randint randn randperm uniform_".split())
+_DRAW = frozenset("bernoulli bernoulli_ empty empty_like normal_ rand rand_like randint randn randn_like randperm uniform_".split())
 
 
 class Values(torch.fx.Interpreter):  # type: ignore[misc]

@@ -1,16 +1,18 @@
-"""Are rows of a branch left out as `drop_path` of timm and torchvision do, and other random numbers refused?"""
+"""Are rows of a branch left out as `drop_path` of timm and torchvision do, is noise drawn, and are other random numbers refused?"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torchvision
+from nets import Exported
 from torch import nn
 
-from manyhands_ml import ModelError
+from manyhands_ml import MismatchError, ModelError
 from manyhands_ml.torch import Trainer
 
 P, ROWS, STEPS = 0.4, 8, 200
@@ -80,6 +82,80 @@ def test_rows_are_left_out_as_often_as_in_pytorch(way: str) -> None:
     torch.testing.assert_close(trainer.predict(x), x)
 
 
+NORMAL: dict[str, Callable[[Any], Any]] = {
+    "randn_like": torch.randn_like,
+    "randn": lambda std: torch.randn(std.size()),
+    "normal_": lambda std: std.new_empty(std.shape).normal_(),
+    "normal_, empty_like": lambda std: torch.empty_like(std).normal_(0.0, 2.0) / 2,
+}
+
+
+class Variational(nn.Module):
+    """An autoencoder that draws its code, as PyTorch's example has it."""
+
+    def __init__(self, draw: Callable[[Any], Any], always: bool = False) -> None:
+        super().__init__()
+        self.draw, self.always = draw, always
+        self.mean, self.spread, self.back = nn.Linear(6, 2), nn.Linear(6, 2), nn.Linear(2, 6)
+
+    def forward(self, x: Any) -> Any:
+        mean, spread = self.mean(x), self.spread(x)
+        z = mean
+        if self.training or self.always:
+            std = torch.exp(0.5 * spread)
+            z = self.draw(std).mul(std).add_(mean)
+        return self.back(z), mean, spread
+
+
+def _bound(given: Any, x: Any) -> Any:
+    back, mean, spread = given
+    return ((back - x) ** 2).sum(1).mean() - 0.5 * (1 + spread - mean**2 - spread.exp()).sum(1).mean()
+
+
+@pytest.mark.parametrize("is_exported", [False, True])
+@pytest.mark.parametrize("way", NORMAL)
+def test_a_variational_autoencoder_has_loss_and_gradient_of_pytorch_in_the_mean(way: str, is_exported: bool) -> None:
+    torch.manual_seed(1)
+    inner = Variational(NORMAL[way])
+    module = Exported(inner) if is_exported else inner
+    x = torch.randn(ROWS, 6)
+    count, losses, slopes = (30 if is_exported else 100), [list[float](), list[float]()], [list[torch.Tensor](), list[torch.Tensor]()]
+    weight, before = inner.spread.weight, copy.deepcopy(module.state_dict())
+    name = next(name for name, parameter in module.named_parameters() if parameter is weight)
+    for _ in range(400):
+        loss = _bound(module(x), x)
+        losses[0].append(loss.item())
+        slopes[0].append(torch.autograd.grad(loss, weight)[0])
+    for seed in range(count):
+        trainer = Trainer(module, _bound, torch.optim.SGD(module.parameters(), lr=1e-3), adapters="cpu,cpu", seed=seed)
+        losses[1] += trainer.fit([(x, x)])["loss"]
+        slopes[1].append((before[name] - weight.detach()) / 1e-3)
+        module.load_state_dict(before)
+    for theirs, ours in ((torch.tensor(losses[0]), torch.tensor(losses[1])), (torch.stack(slopes[0]), torch.stack(slopes[1]))):
+        scatter = theirs.std(0)
+        assert (abs(ours.mean(0) - theirs.mean(0)) < 5 * scatter * (1 / count + 1 / 400) ** 0.5 + 1e-3).all()
+        assert ((ours.std(0) > 0.5 * scatter) & (ours.std(0) < 2 * scatter)).all()
+    module.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(trainer.predict(x), module(x))
+
+
+def test_a_code_that_is_drawn_in_evaluation_too_is_refused() -> None:
+    module = Variational(torch.randn_like, always=True)
+    trainer = Trainer(module, _bound, torch.optim.SGD(module.parameters(), lr=0.1), adapters="cpu")
+    with pytest.raises(MismatchError, match="`randn_like` in forward draws in evaluation, too"):
+        trainer.fit([(torch.randn(ROWS, 6), torch.randn(ROWS, 6))])
+
+
+def test_noise_on_an_input_scatters_as_in_pytorch() -> None:
+    module = Branch(lambda x, training: x + 0.3 * torch.randn_like(x) * 2.0 if training else x)
+    trainer = Trainer(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.0), adapters="cpu,cpu")
+    x = torch.ones(ROWS, 50, 1)
+    squares = [loss for _ in range(50) for loss in trainer.fit([(x, x)])["loss"]]
+    # The square of a normal number has twice the square of its variance as variance.
+    assert abs(sum(squares) / len(squares) - 0.36) < 4 * 0.36 * (2 / (ROWS * 50 * len(squares))) ** 0.5
+
+
 @pytest.mark.parametrize(
     ("function", "told"),
     [
@@ -88,6 +164,10 @@ def test_rows_are_left_out_as_often_as_in_pytorch(way: str) -> None:
         (lambda x, _: _of_timm(x, True) + torch.empty(1).bernoulli_(0.5), "forward: draws random numbers by `bernoulli_`"),
         (lambda x, _: x * torch.rand(x.shape[0], 1, 1), "call of `mul`: reads random numbers that adapters would not draw again"),
         (lambda x, _: x * x.new_empty(x.shape).bernoulli_(0.5), "call of `mul`: needs one random number for each row"),
+        (lambda x, _: x + torch.randn(x.shape[0], 1, 1), "call of `add`: needs a random number for each number"),
+        (lambda x, _: x * torch.randn_like(x).abs(), "call of `abs`: reads random numbers that adapters would not draw again"),
+        (lambda x, _: x * x.new_empty(x.shape).normal_(1.0), "call of `normal_`: reads random numbers that adapters would not draw again"),
+        (lambda x, _: x + torch.rand_like(x), "forward: draws random numbers by `rand_like`"),
         (torchvision.ops.StochasticDepth(P, "batch"), 'call of `stochastic_depth`: `mode` needs "row"'),
     ],
 )
