@@ -58,6 +58,8 @@ MODULES: dict[type, Named] = {
     nn.BatchNorm2d: _BATCH_NORM,
     nn.CircularPad1d: _named("padding"),
     nn.CircularPad2d: _named("padding"),
+    nn.ConstantPad1d: _named("padding", {"value": 0}),
+    nn.ConstantPad2d: _named("padding", {"value": 0}),
     nn.Conv1d: _named(f"{_CONV} padding_mode", free=_PLACE),
     nn.Conv2d: _named(f"{_CONV} padding_mode", free=_PLACE),
     nn.ConvTranspose2d: _named(f"{_CONV} output_padding", {"padding_mode": "zeros"}, _PLACE),
@@ -93,6 +95,7 @@ MODULES: dict[type, Named] = {
     nn.LayerNorm: _named("normalized_shape eps elementwise_affine bias", free=_PLACE),
     nn.LeakyReLU: _named("negative_slope", free=_INPLACE),
     nn.Linear: _named("in_features out_features bias", free=_PLACE),
+    nn.LogSigmoid: _named(free=_ANY),
     nn.LogSoftmax: _named("dim"),
     nn.MaxPool1d: _named(f"{_POOL} dilation", {"return_indices": False}),
     nn.MaxPool2d: _named(f"{_POOL} dilation", {"return_indices": False}),
@@ -124,7 +127,7 @@ MODULES: dict[type, Named] = {
         "d_model nhead dim_feedforward dropout activation layer_norm_eps batch_first norm_first bias", free=_PLACE
     ),
     nn.Unflatten: _named("dim unflattened_size"),
-    nn.Upsample: _named("size scale_factor mode align_corners", free={"recompute_scale_factor": "factors are whole"}),
+    nn.Upsample: _named("size scale_factor mode align_corners recompute_scale_factor"),
     nn.ZeroPad1d: _named("padding"),
     nn.ZeroPad2d: _named("padding"),
 }

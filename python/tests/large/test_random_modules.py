@@ -35,7 +35,7 @@ _BLOCK = "nn.TransformerEncoderLayer({f}, 2, 8, dropout=0.0"
 #: Modules by class: what they read, and how they are made. {c} stands for channels, {f} for the last axis, {s} for a row's shape.
 MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.AdaptiveAvgPool1d: [(["signal"], "nn.AdaptiveAvgPool1d(1)"), (["signal"], "nn.AdaptiveAvgPool1d(4)")],
-    nn.AdaptiveAvgPool2d: [(["picture"], "nn.AdaptiveAvgPool2d(1)"), (["picture"], "nn.AdaptiveAvgPool2d((3, 2))")],
+    nn.AdaptiveAvgPool2d: [(["picture"], "nn.AdaptiveAvgPool2d(1)"), (["picture"], "nn.AdaptiveAvgPool2d((3, 2))"), (["picture"], "nn.AdaptiveAvgPool2d((7, 4))")],
     nn.AdaptiveMaxPool1d: [(["signal"], "nn.AdaptiveMaxPool1d(1)")],
     nn.AdaptiveMaxPool2d: [(["picture"], "nn.AdaptiveMaxPool2d(1)")],
     nn.AvgPool1d: [(["signal"], "nn.AvgPool1d(2)"), (["signal"], "nn.AvgPool1d(3, 2, padding=1)"), (["signal"], "nn.AvgPool1d(2, ceil_mode=True)")],
@@ -114,8 +114,12 @@ MAKERS: dict[type, list[tuple[Sequence[str], str]]] = {
     nn.Upsample: [
         (["picture"], "nn.Upsample(scale_factor=2)"),
         (["picture"], 'nn.Upsample(scale_factor=2, mode="bilinear")'),
+        (["picture"], 'nn.Upsample(scale_factor=(1.5, 2), mode="bilinear", align_corners=True)'),
         (["signal"], "nn.Upsample(scale_factor=2)"),
     ],
+    nn.ConstantPad1d: [(["signal"], "nn.ConstantPad1d((2, 1), 0.0)")],
+    nn.ConstantPad2d: [(["picture"], "nn.ConstantPad2d((1, 0, 2, 1), 0)")],
+    nn.LogSigmoid: [(_OF_ANY, "nn.LogSigmoid()")],
     nn.ZeroPad1d: [(["signal"], "nn.ZeroPad1d((1, 2))")],
     nn.ZeroPad2d: [(["picture"], "nn.ZeroPad2d((1, 0, 2, 1))")],
 }

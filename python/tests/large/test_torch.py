@@ -412,7 +412,7 @@ def test_several_inputs_and_a_shared_module() -> None:
 
 def test_all_problems_come_in_one_message() -> None:
     module = nn.Sequential(
-        nn.Upsample(scale_factor=2, mode="bicubic"), nn.LogSigmoid(), nn.MaxPool2d(3, 4, 1, dilation=2), nn.Flatten(), nn.Linear(16, 2)
+        nn.AdaptiveMaxPool2d(16), nn.Tanhshrink(), nn.MaxPool2d(3, 4, 1, dilation=2), nn.Flatten(), nn.Linear(16, 2)
     )
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, maximize=True)
     trainer = Trainer(module, nn.CTCLoss(), optimizer, adapters="cpu")
@@ -421,8 +421,8 @@ def test_all_problems_come_in_one_message() -> None:
     text = str(caught.value)
     assert "5 places to change" in text and text.count("\n") == 6
     for part in [
-        'module `0` (Upsample): `mode` needs "nearest", or "bilinear" for pictures, but is "bicubic"',
-        "module `1` (LogSigmoid): is not supported",
+        "module `0` (AdaptiveMaxPool2d): `output_size` needs",
+        "module `1` (Tanhshrink): is not supported",
         "module `2` (MaxPool2d): `dilation` needs 1, but is 2",
         "loss: `CTCLoss` is not supported; known are",
         "optimizer `SGD`: `maximize` needs False, but is True",

@@ -298,6 +298,30 @@ WINDOWS: list[Callable[[], nn.Module]] = [
 ]
 
 
+#: Other sizes of pictures of (7, 8), or of sequences of 7 steps.
+SIZES: list[tuple[tuple[int, ...], Callable[[], nn.Module]]] = [
+    *(
+        ((3, 7, 8), lambda settings=settings: nn.Upsample(**settings))  # type: ignore[misc]
+        for settings in (
+            {"scale_factor": 2, "mode": "bilinear", "align_corners": True},
+            {"scale_factor": (1.5, 2.3), "mode": "bilinear"},
+            {"scale_factor": 1.7, "mode": "bilinear", "recompute_scale_factor": True},
+            {"size": (14, 5), "mode": "bilinear"},
+            {"scale_factor": 2, "mode": "bicubic"},
+            {"size": (8, 9)},
+            {"scale_factor": 2.05},
+            {"scale_factor": 2, "mode": "nearest-exact"},
+            {"size": 3, "mode": "area"},
+        )
+    ),
+    ((3, 7, 8), lambda: nn.AdaptiveAvgPool2d((3, 5))),
+    ((3, 7, 8), lambda: nn.AdaptiveAvgPool2d((9, None))),
+    ((3, 7), lambda: nn.Upsample(size=9, mode="linear", align_corners=True)),
+    ((3, 7), lambda: nn.Upsample(size=11)),
+    ((3, 7), lambda: nn.AdaptiveAvgPool1d(4)),
+]
+
+
 PICTURES: dict[str, Callable[[], nn.Module]] = {
     "reflect": lambda: _padded("reflect"),
     "reflect, exported": lambda: Exported(_padded("reflect")),
@@ -425,6 +449,18 @@ def test_windows_over_the_border(at: int) -> None:
     torch.manual_seed(11)
     module = nn.Sequential(nn.Conv2d(3, 4, 2), WINDOWS[at](), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     steps_as_in_pytorch(module, torch.randn(ROWS, 3, 9, 9), torch.randint(0, 3, (ROWS,)))
+
+
+@pytest.mark.parametrize("is_exported", [False, True])
+@pytest.mark.parametrize("at", range(len(SIZES)))
+def test_other_sizes(at: int, is_exported: bool) -> None:
+    torch.manual_seed(12)
+    shape, build = SIZES[at]
+    first = nn.Conv2d(3, 4, 1) if len(shape) == 3 else nn.Conv1d(3, 4, 1)
+    module = nn.Sequential(first, Exported(build()) if is_exported else build(), nn.Flatten(), nn.LazyLinear(3))
+    x = torch.randn(ROWS, *shape)
+    module(x)
+    steps_as_in_pytorch(module, x, torch.randint(0, 3, (ROWS,)))
 
 
 def test_categories_beside_numbers() -> None:

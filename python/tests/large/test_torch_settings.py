@@ -103,6 +103,9 @@ BASES: dict[Any, tuple[dict[str, Any], tuple[int, ...]]] = {
     nn.TransformerEncoderLayer: (ENCODER, STEPS),
     nn.Unflatten: ({"dim": 1, "unflattened_size": (2, 3)}, ROW),
     nn.Upsample: ({"scale_factor": 2}, PICTURE),
+    nn.ConstantPad1d: ({"padding": 1, "value": 0.0}, SIGNAL),
+    nn.ConstantPad2d: ({"padding": 1, "value": 0.0}, PICTURE),
+    nn.LogSigmoid: ({}, ROW),
     nn.ZeroPad1d: ({"padding": 1}, SIGNAL),
     nn.ZeroPad2d: ({"padding": 1}, PICTURE),
 }
@@ -176,6 +179,7 @@ VALUES: dict[str, Any] = {
     "track_running_stats": False,
     "unflattened_size": (3, 2),
     "upscale_factor": 1,
+    "value": 0.5,
     "vdim": 6,
 }
 #: Other settings that a value needs beside it, or another shape of rows.
@@ -597,7 +601,7 @@ def _added(x: Any) -> Any:
         (lambda x: torch.div(x, 2, rounding_mode="floor"), "the argument `rounding_mode` of its call is not supported"),
         (lambda x: torch.add(x, x, alpha=2), "needs two arguments, by position"),
         (lambda x: torch.cat([F.avg_pool1d(x.unsqueeze(1), 3, 3, 1, True).flatten(1), x[:, :3]], 1), "`ceil_mode=True` is supported where windows reach over both borders alike"),
-        (lambda x: F.interpolate(x.unsqueeze(1), scale_factor=2, mode="nearest-exact").squeeze(1)[:, :6], '`mode` needs "nearest"'),
+        (lambda x: F.interpolate(x.view(-1, 1, 2, 3), scale_factor=2, mode="bicubic", antialias=True)[:, 0, 0], "`antialias` needs False"),
     ],
 )
 def test_arguments_of_functions_are_refused_by_name(function: Any, told: str) -> None:

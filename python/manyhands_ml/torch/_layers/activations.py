@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import nn
 
 from .._graph import Settings, Tensor
-from .arithmetic import above, below, of_two
+from .arithmetic import above, below, negative, of_two
 from .call import MODULES, Call, Handler, Refused
 from .shapes import halves
 
@@ -15,6 +15,12 @@ from .shapes import halves
 def _function(activation: str, is_positive: bool = False) -> Handler:
     settings = {"type": "Activation", "activation": activation}
     return lambda call: call.graph.unary(call.name, settings, call.x, is_positive)
+
+
+def _log_sigmoid(call: Call) -> Tensor:
+    """`-softplus(-x)`."""
+    turned = call.graph.unary(f"{call.name}.softplus", {"type": "Activation", "activation": "softplus"}, negative(call))
+    return negative(replace(call, args=(turned,)))
 
 
 def _gelu(call: Call) -> Tensor:
@@ -98,6 +104,7 @@ MODULES.update(
         nn.Hardtanh: _hardtanh,
         nn.Identity: identity,
         nn.LeakyReLU: _with_setting("LeakyReLU", "negative_slope", "negative_slope"),
+        nn.LogSigmoid: _log_sigmoid,
         nn.LogSoftmax: _log_softmax,
         nn.Mish: _function("mish"),
         nn.ReLU: _function("relu", is_positive=True),

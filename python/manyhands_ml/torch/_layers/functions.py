@@ -55,8 +55,20 @@ def _upsample_module(
     return nn.Upsample(size, scale_factor, mode, align_corners, recompute_scale_factor)
 
 
+def _upsampled(mode: str, has_corners: bool = True) -> Callable[..., Any]:
+    """Of the operation below `interpolate`."""
+
+    def make(size: Any, *rest: Any) -> Any:
+        corners, factors = (rest[0] if has_corners else None), rest[-1]
+        return nn.Upsample(None if size is None else tuple(size), None if size is not None else tuple(factors), mode, corners)
+
+    return make
+
+
 #: Functions and methods that do what a module without weights does, whose arguments follow the tensor.
 AS_MODULES: dict[str, Callable[..., Any]] = {
+    "_upsample_nearest_exact1d": _upsampled("nearest-exact", False),
+    "_upsample_nearest_exact2d": _upsampled("nearest-exact", False),
     "adaptive_avg_pool1d": nn.AdaptiveAvgPool1d,
     "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
     "adaptive_max_pool1d": nn.AdaptiveMaxPool1d,
@@ -71,6 +83,8 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "hardtanh": nn.Hardtanh,
     "interpolate": _upsample_module,
     "leaky_relu": nn.LeakyReLU,
+    "log_sigmoid": nn.LogSigmoid,
+    "logsigmoid": nn.LogSigmoid,
     "log_softmax": _softmax_module(nn.LogSoftmax),
     "max_pool1d": _max_pool_module(nn.MaxPool1d),
     "max_pool2d": _max_pool_module(nn.MaxPool2d),
@@ -90,6 +104,11 @@ AS_MODULES: dict[str, Callable[..., Any]] = {
     "softplus": nn.Softplus,
     "softsign": nn.Softsign,
     "tanh": nn.Tanh,
+    "upsample_bicubic2d": _upsampled("bicubic"),
+    "upsample_bilinear2d": _upsampled("bilinear"),
+    "upsample_linear1d": _upsampled("linear"),
+    "upsample_nearest1d": _upsampled("nearest", False),
+    "upsample_nearest2d": _upsampled("nearest", False),
 }
 
 

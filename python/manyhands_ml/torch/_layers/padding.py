@@ -67,6 +67,6 @@ def _with_zeros(call: Call, x: Tensor, axis: int, before: int, behind: int) -> T
 
 
 #: Modes of `pad` by the first part of names of modules.
-_MODES = {"Circular": "circular", "Reflection": "reflect", "Replication": "replicate", "Zero": "constant"}
+_MODES = {"Circular": "circular", "Constant": "constant", "Reflection": "reflect", "Replication": "replicate", "Zero": "constant"}
 
 MODULES.update({getattr(nn, f"{name}Pad{rank}d"): _padded_by(mode) for name, mode in _MODES.items() for rank in (1, 2)})

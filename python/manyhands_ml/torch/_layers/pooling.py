@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
+import torch
 from torch import nn
 
 from .._graph import Settings, Tensor, channels_last
@@ -13,20 +16,51 @@ from .padding import longer
 
 def _upsample(call: Call) -> Tensor:
     module, rank = call.module, len(call.x.shape) - 1
+    if rank not in (1, 2):
+        raise Refused(f"needs sequences or pictures, but gets rows of shape {call.x.shape}")
+    sizes = list(zip(call.x.shape[1:], call.shape[1:]))
+    factors = [to // of for of, to in sizes]
     kinds = {(1, "nearest"): "nearest", (2, "nearest"): "nearest", (2, "bilinear"): "bilinear"}
-    if (rank, module.mode) not in kinds:
-        raise Refused(f'`mode` needs "nearest", or "bilinear" for pictures, but is "{module.mode}" for rows of shape {call.x.shape}')
-    if module.align_corners:
-        raise Refused("`align_corners` needs False, but is True")
+    told = factors if module.scale_factor is None or module.recompute_scale_factor else module.scale_factor
+    is_whole = all(of * factor == to for factor, (of, to) in zip(factors, sizes)) and list(_each(told, rank)) == factors
+    if (rank, module.mode) not in kinds or module.align_corners or not is_whole:
+        return _by_weights(call, [_weights_of_upsample(module, axis, rank, of) for axis, (of, _) in enumerate(sizes)])
     x = call.spatial(rank)
-    factors = [to // of for of, to in zip(x.shape[1:], call.shape[1:])]
-    if [of * factor for of, factor in zip(x.shape[1:], factors)] != list(call.shape[1:]):
-        name = "size" if module.size is not None else "scale_factor"
-        raise Refused(f"`{name}` needs whole factors, but makes {list(call.shape[1:])} of {list(x.shape[1:])}")
     settings: Settings = {"type": f"UpSampling{rank}D", "size": setting_of(factors)}
     if rank == 2:
         settings["interpolation"] = kinds[rank, module.mode]
     return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=x.is_positive)
+
+
+def _weights_of_upsample(module: Any, axis: int, rank: int, size: int) -> torch.Tensor:
+    """Of each place before, by how much it counts at each place behind: what PyTorch makes of pictures with one pixel that is not 0."""
+    # The other axis is one of a single place.
+    def along(value: Any) -> Any:
+        return tuple(_each(value, rank)[axis] if at == axis else 1 for at in range(rank)) if value is not None else None
+
+    settings = (module.mode, module.align_corners, module.recompute_scale_factor)
+    pixels = torch.eye(size).reshape(size, 1, *along(size))
+    return nn.functional.interpolate(pixels, along(module.size), along(module.scale_factor), *settings).reshape(size, -1)
+
+
+def _each(value: Any, rank: int) -> Any:
+    """A setting for each axis."""
+    return value if isinstance(value, (list, tuple)) else [value] * rank
+
+
+def _by_weights(call: Call, weights: list[torch.Tensor]) -> Tensor:
+    """A sequence or a picture whose places are sums of those along each axis, by weights of shape (places before, places behind)."""
+    x = call.x if call.x.flat is None else call.graph.plain(call.x)
+    for axis, matrix in enumerate(weights, 1):
+        if torch.equal(matrix, torch.eye(len(matrix))):
+            continue
+        x = call.graph.ordered(x, (*(at for at in x.order if at != axis), axis))
+        settings = {"type": "Dense", "units": matrix.shape[1], "use_bias": False, "trainable": False}
+        name = call.graph.add(f"{call.name}.axis{axis}", settings, [x])
+        call.graph.constants[f"{name}/kernel"] = matrix.numpy()
+        shape = (*x.shape[:axis], matrix.shape[1], *x.shape[axis + 1 :])
+        x = replace(x, name=name, shape=shape, is_positive=x.is_positive and bool((matrix >= 0).all()))
+    return x
 
 
 def _max_pool(rank: int) -> Handler:
@@ -90,12 +124,13 @@ def _adaptive_avg_pool(rank: int) -> Handler:
         target = [h if w is None else w for w, h in zip([wanted] * rank if isinstance(wanted, int) else wanted, have)]
         if target == have:
             return x
+        if any(h % t for h, t in zip(have, target)):
+            # Windows of several sizes, some of which have places in common.
+            return _by_weights(call, [nn.functional.adaptive_avg_pool1d(torch.eye(h).unsqueeze(1), t).squeeze(1) for h, t in zip(have, target)])
         if set(target) == {1}:
             settings: Settings = {"type": f"GlobalAveragePooling{rank}D", "keepdims": True}
-        elif all(h % t == 0 for h, t in zip(have, target)):
-            settings = {"type": f"AveragePooling{rank}D", "pool_size": setting_of([h // t for h, t in zip(have, target)])}
         else:
-            raise Refused(f"`output_size` needs to divide the input's, but {target} does not divide {have}")
+            settings = {"type": f"AveragePooling{rank}D", "pool_size": setting_of([h // t for h, t in zip(have, target)])}
         return Tensor(call.graph.add(call.name, settings, [x]), call.shape, channels_last(rank), is_positive=x.is_positive)
 
     return handler
