@@ -50,13 +50,14 @@ def open_functions(traced: torch.fx.GraphModule, examples: list[torch.Tensor], i
     with torch.no_grad():
         values.run(*examples)
     for node in closed:
-        _open(traced, node, values.values)
+        if any(isinstance(part, torch.Tensor) for part in _pytree.tree_leaves(values.values[node.name])):
+            _open(traced, node, values.values)
     traced.graph.lint()
     traced.recompile()
 
 
 def _is_closed(node: torch.fx.Node) -> bool:
-    return node.op == "call_function" and isinstance(node.target, FunctionType) and not node.target.__module__.startswith("torch.")
+    return node.op == "call_function" and isinstance(node.target, FunctionType) and not f"{node.target.__module__}.".startswith("torch.")
 
 
 def _open(traced: torch.fx.GraphModule, node: torch.fx.Node, values: dict[str, Any]) -> None:
@@ -89,7 +90,7 @@ def _open(traced: torch.fx.GraphModule, node: torch.fx.Node, values: dict[str, A
             elif part.op == "output":
                 result = _pytree.tree_map(lambda value: known.get(value, value), part.args[0])
                 for made, value in zip(_pytree.tree_leaves(result), _pytree.tree_leaves(values[node.name])):
-                    values[made.name] = value
+                    values.update({made.name: value} if isinstance(made, torch.fx.Node) else {})
                 _replace(traced, node, result)
             else:
                 known[part] = traced.graph.node_copy(part, lambda each: known[each])

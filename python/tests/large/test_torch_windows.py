@@ -9,7 +9,8 @@ import pytest
 import torch
 from nets import Called, Exported
 from steps import steps_as_in_pytorch
-from torch import nn
+from torch import fx, nn
+from torchvision.models import VisionTransformer
 from torchvision.models.maxvit import MaxVit
 from torchvision.models.swin_transformer import SwinTransformer
 
@@ -164,13 +165,15 @@ def test_what_windows_are_made_of(name: str) -> None:
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "Swin": lambda: SwinTransformer([4, 4], 8, [2, 2], [2, 4], [4, 4], mlp_ratio=2.0, stochastic_depth_prob=0.0, num_classes=3),
+    # It asserts sizes.
+    "ViT": lambda: VisionTransformer(36, 6, 2, 2, 16, 32, num_classes=3),
     "MaxViT": lambda: MaxVit((36, 36), 8, 3, [8], [1], 4, 0.0, num_classes=3),
 }
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_of_torchvision_with_windows(name: str) -> None:
-    """`torch.fx` does not look into their functions. Pictures of 36 pixels make the windows of this Swin reach over the border."""
+    """`torch.fx` does not look into functions of the first and the last. Pictures of 36 pixels make the windows of this Swin reach over the border."""
     torch.manual_seed(4)
     steps_as_in_pytorch(NETWORKS[name](), torch.randn(4, 3, 36, 36), torch.randint(0, 3, (4,)))
 
@@ -202,3 +205,31 @@ def test_what_is_no_part_of_windows_is_refused(function: Any, told: str) -> None
     trainer = Trainer(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1), adapters="cpu")
     with pytest.raises(ModelError, match=told):
         trainer.fit(torch.randn(4, SIDE, SIDE, SIZE), torch.randn(4, SIDE, SIDE, SIZE))
+
+
+def _checked(size: int) -> None:
+    """Such as a test of sizes, which gives nothing."""
+    assert size > 1
+
+
+def _halves(x: torch.Tensor, count: int, scale: float = 1.0) -> tuple[torch.Tensor, int, torch.Tensor]:
+    first, second = x[..., :count] * scale, x[..., count:]
+    for _ in range(len(x.shape) - 3):
+        second = second + 1.0
+    return first, count, second
+
+
+fx.wrap("_checked")
+fx.wrap("_halves")
+
+
+def _wrapped(x: Any, layer: Any) -> Any:
+    _checked(x.shape[1])
+    first, count, second = _halves(layer(x), count=SIZE // 2, scale=0.5)
+    return torch.cat([second, first], -1) * count
+
+
+def test_functions_of_ones_own_that_a_trace_takes_as_one_call_train() -> None:
+    torch.manual_seed(7)
+    module = nn.Sequential(Called(_wrapped, _linear()), nn.Flatten(), nn.Linear(SIDE * SIDE * SIZE, 3))
+    steps_as_in_pytorch(module, torch.randn(ROWS, SIDE, SIDE, SIZE), torch.randint(0, 3, (ROWS,)))
