@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -50,10 +51,19 @@ def open_functions(traced: torch.fx.GraphModule, examples: list[torch.Tensor], i
     with torch.no_grad():
         values.run(*examples)
     for node in closed:
-        if any(isinstance(part, torch.Tensor) for part in _pytree.tree_leaves(values.values[node.name])):
+        value = values.values[node.name]
+        # Several tensors at once are no argument of an operation: each has to be taken by its place.
+        takes = isinstance(value, torch.Tensor) or all(user.target is operator.getitem for user in node.users)
+        given = (values.values[part.name] for part in node.all_input_nodes)
+        if takes and has_tensors(value) and all(isinstance(part, torch.Tensor) or not has_tensors(part) for part in given):
             _open(traced, node, values.values)
     traced.graph.lint()
     traced.recompile()
+
+
+def has_tensors(value: Any) -> bool:
+    """Is it a tensor, or are there some in it?"""
+    return any(isinstance(part, torch.Tensor) for part in _pytree.tree_leaves(value))
 
 
 def _is_closed(node: torch.fx.Node) -> bool:

@@ -26,7 +26,7 @@ from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, out_of_p
 from ._merged import of_merged
 from ._noise import WHOLE, Noise, drawn_by, of_noise
 from ._observed import Observed, kept, observe, returned, told_of_draws
-from ._opened import OF_SHAPE, Values, name_of, open_functions, settle
+from ._opened import OF_SHAPE, Values, has_tensors, name_of, open_functions, settle
 from ._returned import paths
 from ._settings import hooks
 
@@ -227,7 +227,7 @@ class _Reader:
             self._end(_pytree.tree_leaves(self._argument(node.args[0])))
         elif _is_record(node.target):
             self._made[node.name] = [*self._argument(node.args), *(part for part in self._argument(node.kwargs).values() if part is not None)]
-        elif not _has_tensors(value):
+        elif not has_tensors(value):
             # Sizes, and what is computed from them.
             self._made[node.name] = value
         else:
@@ -407,9 +407,3 @@ def is_getitem(node: torch.fx.Node) -> bool:
 def _is_record(target: Any) -> bool:
     """Does a node make a named tuple, or a dataclass, such as those of `transformers`, which leave `None` out?"""
     return isinstance(target, type) and (is_dataclass(target) or (issubclass(target, tuple) and hasattr(target, "_fields")))
-
-
-def _has_tensors(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return not isinstance(value, torch.Size) and any(_has_tensors(part) for part in value)
-    return isinstance(value, torch.Tensor)

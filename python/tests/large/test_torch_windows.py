@@ -123,6 +123,27 @@ def _in_place(x: Any, one: Any, norm: Any, other: Any) -> Any:
     return other(F.dropout(F.silu(norm(y.permute(0, 3, 1, 2)), inplace=True), 0.0, True, inplace=True).permute(0, 2, 3, 1))
 
 
+def _checked(size: int) -> None:
+    """Such as a test of sizes, which gives nothing."""
+    assert size > 1
+
+
+def _halves(x: torch.Tensor, count: int, scale: float = 1.0) -> tuple[torch.Tensor, int, torch.Tensor]:
+    first, second = x[..., :count] * scale, x[..., count:]
+    for _ in range(len(x.shape) - 3):
+        second = second + 1.0
+    return first, count, second
+
+
+def _sum(parts: Any) -> torch.Tensor:
+    return torch.cat([parts[0], parts[2]], -1)
+
+
+fx.wrap("_sum")
+fx.wrap("_checked")
+fx.wrap("_halves")
+
+
 def _linear() -> nn.Module:
     return nn.Linear(SIZE, SIZE)
 
@@ -191,6 +212,7 @@ def test_exported_batch_normalization_follows_its_module() -> None:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
+        (lambda x, layer: _sum(_halves(layer(x), SIZE // 2)), "call of `_halves`: is not supported"),
         (lambda x, layer: torch.roll(layer(x), 3), "call of `roll`: needs `dims`"),
         (lambda x, layer: torch.roll(layer(x), 1, 0), "another than the first"),
         (lambda x, layer: F.batch_norm(layer(x).permute(0, 3, 1, 2), None, None, training=True), "call of `batch_norm`: is not supported"),
@@ -205,22 +227,6 @@ def test_what_is_no_part_of_windows_is_refused(function: Any, told: str) -> None
     trainer = Trainer(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1), adapters="cpu")
     with pytest.raises(ModelError, match=told):
         trainer.fit(torch.randn(4, SIDE, SIDE, SIZE), torch.randn(4, SIDE, SIDE, SIZE))
-
-
-def _checked(size: int) -> None:
-    """Such as a test of sizes, which gives nothing."""
-    assert size > 1
-
-
-def _halves(x: torch.Tensor, count: int, scale: float = 1.0) -> tuple[torch.Tensor, int, torch.Tensor]:
-    first, second = x[..., :count] * scale, x[..., count:]
-    for _ in range(len(x.shape) - 3):
-        second = second + 1.0
-    return first, count, second
-
-
-fx.wrap("_checked")
-fx.wrap("_halves")
 
 
 def _wrapped(x: Any, layer: Any) -> Any:
