@@ -192,7 +192,7 @@ def test_log_softmax_is_the_end_of_a_module(name: str) -> None:
         (lambda: One(lambda m, x, linear: linear(x.transpose(0, 1)).mean(0), nn.Linear(SIZE, SIZE)), "call of `mean`: needs the batch"),
         (lambda: One(lambda m, x, linear: linear(x).transpose(0, 1), nn.Linear(SIZE, SIZE)), "forward: needs to return the batch"),
         (lambda: nn.Sequential(nn.LogSoftmax(-1), nn.Linear(SIZE, 3)), "reads what `LogSoftmax` gives"),
-        (lambda: _layer(activation=nn.LogSigmoid()), "its `activation`, a `LogSigmoid`, is not supported"),
+        (lambda: _layer(activation=nn.Tanhshrink()), "its `activation`, a `Tanhshrink`, is not supported"),
     ],
 )
 def test_what_attention_lacks_is_refused(build: Any, told: str) -> None:

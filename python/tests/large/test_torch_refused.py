@@ -277,7 +277,7 @@ FORWARDS: dict[str, tuple[type[Parts], Callable[..., Any], str]] = {
         lambda it, x: it.head(it.encoder(x) if random.random() < 0.5 else it.middle(it.encoder(x))),
         "forward: draws random numbers by random",
     ),
-    "noise, export": (Exported, lambda it, x: it.head(it.encoder(x + torch.randn(6))), "forward: draws random numbers by `randn`"),
+    "noise, export": (Exported, lambda it, x: it.head(it.encoder(x + torch.randn(6))), "needs a random number for each number"),
     "a buffer": (Parts, _counts, "`calls` of the module: forward changes it"),
     "a number": (Parts, _counts_in_python, "`n_calls` of the module: forward changes it"),
     "a buffer, export": (Exported, _counts, "`calls` of the module: forward changes it"),
