@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.utils import _pytree
 
 from ._graph import Held, Tensor
 from ._layers import Call, Refused, argument
+from ._layers.arithmetic import of_two
 
 #: Functions that draw, or make room for what is drawn, by what the numbers are then.
 _BEGIN = {"empty": "room", "empty_like": "room", "new_empty": "room", "rand": "uniform", "randn": "normal", "randn_like": "normal"}
@@ -33,8 +34,10 @@ class Noise:
     keep: float = 0.0
     #: Is it divided by this part?
     is_scaled: bool = False
-    #: Standard deviation of normal ones, whose mean is 0.
-    deviation: float = 1.0
+    #: Factor of normal ones, of mean 0 and variance 1.
+    factor: float = 1.0
+    #: What was made of the draw so far, whatever was done with its numbers since.
+    drawn: list[Tensor] = field(default_factory=list)
 
 
 def of_noise(call: Call, kind: Any) -> Callable[[Call], Any] | None:
@@ -94,24 +97,28 @@ def _read(call: Call, kind: Any) -> Any:
 
 
 def _read_normal(call: Call, kind: Any, noise: Noise, other: Any) -> Any:
-    """What a function makes of normal numbers: those of another deviation, or a tensor with noise in it."""
+    """What a function makes of normal numbers: those with another factor, or a tensor with noise in it."""
     if kind == "normal_" and noise.kind == "room":
         mean, deviation = (argument(call, at, name, default) for at, name, default in ((1, "mean", 0.0), (2, "std", 1.0)))
         if mean == 0 and isinstance(deviation, (int, float)) and deviation >= 0:
-            return replace(noise, kind="normal", deviation=float(deviation))
+            return replace(noise, kind="normal", factor=float(deviation))
     if noise.kind != "normal":
         return None
     if isinstance(other, (int, float)) and (kind in _TIMES or (kind in _BY and call.args[0] is noise and other)):
-        return replace(noise, deviation=noise.deviation * abs(other if kind in _TIMES else 1.0 / other))
+        return replace(noise, factor=noise.factor * (other if kind in _TIMES else 1.0 / other))
     if kind not in _TIMES | _PLUS or not isinstance(other, Tensor):
         return None
     if noise.shape != tuple(call.value.shape) or tuple(call.value.shape[1:]) != other.shape:
         raise Refused("needs a random number for each number of the tensor")
-    if kind in _PLUS:
-        return call.graph.unary(call.name, {"type": "GaussianNoise", "stddev": noise.deviation}, other)
-    zeros = call.graph.unary(f"{call.name}.zeros", {"type": "Rescaling", "scale": 0.0, "offset": 0.0}, other)
-    drawn = call.graph.unary(f"{call.name}.drawn", {"type": "GaussianNoise", "stddev": noise.deviation}, zeros)
-    return replace(other, name=call.graph.add(call.name, {"type": "Multiply"}, [other, drawn]), is_positive=False)
+    graph = call.graph
+    if not noise.drawn:
+        # One draw, however often it is read.
+        zeros = graph.unary(f"{call.name}.zeros", {"type": "Rescaling", "scale": 0.0, "offset": 0.0}, other)
+        noise.drawn.append(graph.unary(f"{call.name}.drawn", {"type": "GaussianNoise", "stddev": 1.0}, zeros))
+    numbers = noise.drawn[0]
+    if noise.factor != 1.0:
+        numbers = graph.unary(f"{call.name}.noise", {"type": "Rescaling", "scale": noise.factor, "offset": 0.0}, numbers)
+    return of_two(replace(call, args=(other, numbers), kwargs={}), "Multiply" if kind in _TIMES else "Add")
 
 
 def _dropped(call: Call, x: Tensor, noise: Noise) -> Tensor:
@@ -119,7 +126,10 @@ def _dropped(call: Call, x: Tensor, noise: Noise) -> Tensor:
     rows = len(call.value)
     if rows < 2 or noise.shape != (rows, *[1] * len(x.shape)) or tuple(call.value.shape[1:]) != x.shape:
         raise Refused("needs one random number for each row, and more rows than one in the first batch")
+    if noise.drawn:
+        raise Refused("reads a random number for each row a second time, and the engine would draw again")
     x = call.graph.unary(call.name, {"type": "StochasticDepth", "drop_path_rate": 1.0 - noise.keep}, x, x.is_positive)
+    noise.drawn.append(x)
     if noise.is_scaled:
         return x
     # Without the division that the engine does.

@@ -82,6 +82,11 @@ def test_rows_are_left_out_as_often_as_in_pytorch(way: str) -> None:
     torch.testing.assert_close(trainer.predict(x), x)
 
 
+def _twice(x: Any) -> Any:
+    drawn = x.new_empty((x.shape[0], 1, 1)).bernoulli_(0.5)
+    return x * drawn - (2.0 * x) * drawn
+
+
 NORMAL: dict[str, Callable[[Any], Any]] = {
     "randn_like": torch.randn_like,
     "randn": lambda std: torch.randn(std.size()),
@@ -147,6 +152,21 @@ def test_a_code_that_is_drawn_in_evaluation_too_is_refused() -> None:
         trainer.fit([(torch.randn(ROWS, 6), torch.randn(ROWS, 6))])
 
 
+def test_one_draw_is_one_draw() -> None:
+    """What is added and taken away again leaves nothing, and a third of it a third."""
+
+    def function(x: Any, training: bool) -> Any:
+        if not training:
+            return x
+        noise = torch.randn_like(x)
+        return (x + noise * 0.5) - x * noise * 0.5 + (x * (noise / -3.0)) * 1.5 + noise * 0.5
+
+    module = Branch(function)
+    trainer = Trainer(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.0), adapters="cpu,cpu")
+    x = torch.ones(ROWS, 50, 1)
+    assert trainer.fit([(x, x)])["loss"][0] < 1e-10
+
+
 def test_noise_on_an_input_scatters_as_in_pytorch() -> None:
     module = Branch(lambda x, training: x + 0.3 * torch.randn_like(x) * 2.0 if training else x)
     trainer = Trainer(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.0), adapters="cpu,cpu")
@@ -164,6 +184,7 @@ def test_noise_on_an_input_scatters_as_in_pytorch() -> None:
         (lambda x, _: _of_timm(x, True) + torch.empty(1).bernoulli_(0.5), "forward: draws random numbers by `bernoulli_`"),
         (lambda x, _: x * torch.rand(x.shape[0], 1, 1), "call of `mul`: reads random numbers that adapters would not draw again"),
         (lambda x, _: x * x.new_empty(x.shape).bernoulli_(0.5), "call of `mul`: needs one random number for each row"),
+        (lambda x, _: _twice(x), "call of `mul`: reads a random number for each row a second time"),
         (lambda x, _: x + torch.randn(x.shape[0], 1, 1), "call of `add`: needs a random number for each number"),
         (lambda x, _: x * torch.randn_like(x).abs(), "call of `abs`: reads random numbers that adapters would not draw again"),
         (lambda x, _: x * x.new_empty(x.shape).normal_(1.0), "call of `normal_`: reads random numbers that adapters would not draw again"),
