@@ -166,6 +166,7 @@ BLOCKS: dict[str, Callable[[], nn.Module]] = {
     "fewer keys": lambda: Cut(lambda qkv: (qkv[:, :, :SIZE], qkv[:, 2:9, SIZE : 2 * SIZE], qkv[:, 2:9, 2 * SIZE :])),
     "roll": lambda: Called(lambda x, layer: layer(torch.roll(layer(x), (3, -9, 2), (1, 2, -1)).roll(1, -2)), _linear()),
     "every second": lambda: Called(lambda x, a, b: a(x[:, ::2, 1::3])[:, :, :2] + b(x[:, 1::2, 0:7:5]), _linear(), _linear()),
+    "every hundredth": lambda: Called(lambda x, a, b: a(x[:, ::100]) + b(x[:, 7::9, 5::100]), _linear(), _linear()),
     "every second, exported": lambda: Exported(Called(lambda x, a: F.pad(a(x), (0, 0, 0, 1))[:, 1:8:2, ::4], _linear())),
     "part by part": lambda: Exported(Called(_partly, _linear())),
     "in place": lambda: Called(_in_place, _linear(), nn.BatchNorm2d(SIZE), _linear()),

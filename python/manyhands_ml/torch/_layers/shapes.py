@@ -133,12 +133,12 @@ def _spaced(call: Call, x: Tensor, axis: int, places: range) -> Tensor:
     x, step, size = call.graph.plain(x), places.step, x.shape[axis]
     # A stretch in which each place is the same one of `step`.
     first = places[0] - max(0, min(places[0], places[0] + len(places) * step - size))
-    if first + len(places) * step > size:
-        parts = [_spaced(call, x, axis, part) for part in (places[:-1], places[-1:]) if part]
-        value = torch.empty((1, *x.shape[:axis], len(places), *x.shape[axis + 1 :]), device="meta")
-        return concatenated(replace(call, args=(parts, axis + 1), kwargs={}, value=value))
     if len(places) == 1:
         return cropped(call, x, axis, places[0], places[0] + 1)
+    if first + len(places) * step > size:
+        parts = [_spaced(call, x, axis, part) for part in (places[:-1], places[-1:])]
+        value = torch.empty((1, *x.shape[:axis], len(places), *x.shape[axis + 1 :]), device="meta")
+        return concatenated(replace(call, args=(parts, axis + 1), kwargs={}, value=value))
     stretch = cropped(call, x, axis, first, first + len(places) * step)
     apart = (*x.shape[:axis], len(places), step, *x.shape[axis + 1 :])
     name = call.graph.add(f"{call.name}.apart", {"type": "Reshape", "target_shape": list(apart)}, [stretch])
