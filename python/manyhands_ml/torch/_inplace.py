@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from ._nodes import name_of, out_of_place, storage_of
+
 #: Operators such as `+=`.
 _OPERATORS = frozenset(
     (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow)
@@ -37,7 +39,7 @@ def unused(traced: torch.fx.GraphModule) -> Iterator[str]:
 def read_after(traced: torch.fx.GraphModule, values: dict[str, Any]) -> Iterator[str]:
     """Calls that change in place what is read later under another name."""
     places = {node: place for place, node in enumerate(traced.graph.nodes)}
-    storages = {node: _storage(values.get(node.name)) for node in traced.graph.nodes}
+    storages = {node: storage_of(values.get(node.name)) for node in traced.graph.nodes}
     for node, place in places.items():
         if not changes_argument(node, traced) or _storage_of_first(node, storages) is None:
             continue
@@ -52,20 +54,17 @@ def _who(node: torch.fx.Node) -> str:
         return "the output"
     if node.op == "call_module":
         return f"module `{node.target}`"
-    return f"call of `{node.target if isinstance(node.target, str) else getattr(node.target, '__name__', node.target)}`"
+    return f"call of `{name_of(node)}`"
 
 
 def changes_argument(node: torch.fx.Node, traced: torch.fx.GraphModule) -> bool:
     """Does a call change its first argument in place?"""
     if node.op == "call_module":
         return bool(getattr(traced.get_submodule(str(node.target)), "inplace", False))
-    if node.op == "call_method":
-        return str(node.target).endswith("_") and not str(node.target).endswith("__")
-    if node.op != "call_function":
+    if node.op not in ("call_method", "call_function"):
         return False
-    # An operation has the kind of its arguments behind its name.
-    name = getattr(node.target, "__name__", "").partition(".")[0]
-    return node.target in _OPERATORS or (name.endswith("_") and not name.endswith("__")) or _is_told(node)
+    is_named = node.target is not getattr and out_of_place(name_of(node)) != name_of(node)
+    return is_named or (node.op == "call_function" and (node.target in _OPERATORS or _is_told(node)))
 
 
 def _is_told(node: torch.fx.Node) -> bool:
@@ -75,10 +74,6 @@ def _is_told(node: torch.fx.Node) -> bool:
     except (TypeError, ValueError):
         return bool(node.kwargs.get("inplace"))
     return bool(bound.arguments.get("inplace"))
-
-
-def _storage(value: Any) -> int | None:
-    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None
 
 
 def _storage_of_first(node: torch.fx.Node, storages: dict[torch.fx.Node, int | None]) -> int | None:

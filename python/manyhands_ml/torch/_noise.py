@@ -14,9 +14,9 @@ from ._layers import Call, Refused, argument
 from ._layers.arithmetic import of_two
 
 #: Functions that draw, or make room for what is drawn, by what the numbers are then.
-_BEGIN = {"empty": "room", "empty_like": "room", "new_empty": "room", "rand": "uniform", "randn": "normal", "randn_like": "normal"}
+BEGIN = {"empty": "room", "empty_like": "room", "new_empty": "room", "rand": "uniform", "randn": "normal", "randn_like": "normal"}
 #: Functions that draw.
-_DRAW = frozenset("bernoulli bernoulli_ normal_ rand randn randn_like".split())
+DRAW = frozenset("bernoulli bernoulli_ normal_ rand randn randn_like".split())
 _TIMES, _PLUS = frozenset("imul mul mul_".split()), frozenset("add add_ iadd".split())
 _BY = frozenset("div div_ itruediv truediv".split())
 #: Functions that are read as a whole, not by what they call.
@@ -47,14 +47,14 @@ def of_noise(call: Call, kind: Any) -> Callable[[Call], Any] | None:
     is_read = any(isinstance(part, Noise) for part in _pytree.tree_leaves((call.args, call.kwargs)))
     if is_read or kind in ("bernoulli", "bernoulli_", "normal_"):
         return lambda call: _read(call, kind)
-    return (lambda call: Noise(tuple(call.value.shape), _BEGIN[kind])) if kind in _BEGIN else None
+    return (lambda call: Noise(tuple(call.value.shape), BEGIN[kind])) if kind in BEGIN else None
 
 
 def drawn_by(call: Call, kind: Any) -> Counter[str]:
     """Draws of PyTorch within a function."""
     p, _, training = _settings_of_depth(call) if kind == "stochastic_depth" else (0.0, "", False)
     name = "bernoulli_" if p and training else kind
-    return Counter([f"`{name}`"] if name in _DRAW else [])
+    return Counter([f"`{name}`"] if name in DRAW else [])
 
 
 def _settings_of_depth(call: Call) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -14,32 +13,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree
 
 from ._inplace import changes_argument
+from ._nodes import Values, has_tensors, is_getitem, name_of, storage_of
+from ._noise import BEGIN, DRAW
 
 #: Functions of a tensor's shape alone.
 OF_SHAPE = frozenset("full_like new_full new_ones new_zeros ones_like zeros_like".split())
 #: Functions that draw, or make room for what is drawn.
-_DRAW = frozenset("bernoulli bernoulli_ empty empty_like normal_ rand rand_like randint randn randn_like randperm uniform_".split())
-
-
-class Values(torch.fx.Interpreter):  # type: ignore[misc]
-    """Keeps what each node has given."""
-
-    def __init__(self, traced: torch.fx.GraphModule) -> None:
-        super().__init__(traced, garbage_collect_values=False)
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        value = super().run_node(n)
-        self.values[n.name] = value
-        return value
-
-
-def name_of(node: torch.fx.Node) -> str:
-    """Name of the function or method that a node calls, or of the attribute. Operations of PyTorch have the kind of their arguments behind it."""
-    if node.target is getattr:
-        return str(node.args[1])
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    return name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else name
+_DRAW = frozenset(BEGIN) | DRAW | frozenset("rand_like randint randperm uniform_".split())
 
 
 def open_functions(traced: torch.fx.GraphModule, examples: list[torch.Tensor], is_known: Callable[[str], bool]) -> None:
@@ -48,22 +28,16 @@ def open_functions(traced: torch.fx.GraphModule, examples: list[torch.Tensor], i
     if not closed:
         return
     values = Values(traced)
-    with torch.no_grad():
-        values.run(*examples)
+    values.run(*examples)
     for node in closed:
         value = values.values[node.name]
         # Several tensors at once are no argument of an operation: each has to be taken by its place.
-        takes = isinstance(value, torch.Tensor) or all(user.target is operator.getitem for user in node.users)
+        takes = isinstance(value, torch.Tensor) or all(is_getitem(user) for user in node.users)
         given = (values.values[part.name] for part in node.all_input_nodes)
         if takes and has_tensors(value) and all(isinstance(part, torch.Tensor) or not has_tensors(part) for part in given):
             _open(traced, node, values.values)
     traced.graph.lint()
     traced.recompile()
-
-
-def has_tensors(value: Any) -> bool:
-    """Is it a tensor, or are there some in it?"""
-    return any(isinstance(part, torch.Tensor) for part in _pytree.tree_leaves(value))
 
 
 def _is_closed(node: torch.fx.Node) -> bool:
@@ -134,10 +108,9 @@ def settle(traced: torch.fx.GraphModule, examples: list[torch.Tensor]) -> None:
     if not changing:
         return
     read = _Read(traced, fixed)
-    with torch.no_grad():
-        read.run(*examples)
-    held = {_storage(buffer) for buffer in (*traced.buffers(), *examples)}
-    if held & {_storage(read.values.get(node.args[0].name)) for node in changing if isinstance(node.args[0], torch.fx.Node)}:
+    read.run(*examples)
+    held = {storage_of(buffer) for buffer in (*traced.buffers(), *examples)}
+    if held & {storage_of(read.values.get(node.args[0].name)) for node in changing if isinstance(node.args[0], torch.fx.Node)}:
         # A buffer, or an input.
         return
     for (reader, node), value in read.copies.items():
@@ -185,7 +158,3 @@ def _attribute(traced: torch.fx.GraphModule, path: str) -> Any:
     for name in path.split("."):
         value = getattr(value, name)
     return value
-
-
-def _storage(value: Any) -> int | None:
-    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +21,12 @@ from ._by_hand import Scores, of_scores
 from ._graph import Graph, Held, Merged, Tensor
 from ._held import as_function, at_known_places, with_tensors, without_inputs
 from ._inplace import read_after, take_over, unused
-from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, out_of_place, settled
+from ._layers import MODULES, OF_INPUTS, Call, Refused, function, made, settled
 from ._merged import of_merged
+from ._nodes import Values, has_tensors, is_getitem, name_of, out_of_place
 from ._noise import WHOLE, Noise, drawn_by, of_noise
 from ._observed import Observed, kept, observe, returned, told_of_draws
-from ._opened import OF_SHAPE, Values, has_tensors, name_of, open_functions, settle
+from ._opened import OF_SHAPE, open_functions, settle
 from ._returned import paths
 from ._settings import hooks
 
@@ -62,9 +62,12 @@ def trace(
     _check_types(module)
     with kept(module):
         with in_modes(module, modes), torch.enable_grad():
-            traced, problems = _traced(module, examples)
-        values = Values(traced)
+            traced = _traced(module, examples)
         with in_modes(module, dict.fromkeys(modes, False)), torch.no_grad():
+            open_functions(traced, examples, lambda name: name in WHOLE or function(name) is not None)
+            settle(traced, examples)
+            problems = _tidied(traced)
+            values = Values(traced)
             given = values.run(*examples)
     hooked, learning, draws = list(hooks(module)), None, Counter[str]()
     # A call would run hooks. A trace has types of its own in place of others' tuples and dicts.
@@ -93,19 +96,18 @@ def _observed(
     return seen[key]
 
 
-def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.GraphModule, list[str]]:
-    """What `torch.fx` reads, with calls of modules, or else what `torch.export` does: operations. And what is wrong with it.
+def _traced(module: nn.Module, examples: list[torch.Tensor]) -> torch.fx.GraphModule:
+    """What `torch.fx` reads, with calls of modules, or else what `torch.export` does: operations.
 
     Raises:
         ModelError: If neither can.
     """
     try:
-        traced = _symbolic(module)
+        return _symbolic(module)
     except Exception as error:
         exported = _exported(module, examples)
         if exported is not None:
-            settle(exported, examples)
-            return _tidied(exported)
+            return exported
         raise ModelError(
             explained(
                 f"module `{type(module).__name__}`",
@@ -113,17 +115,15 @@ def _traced(module: nn.Module, examples: list[torch.Tensor]) -> tuple[torch.fx.G
                 "leave out of forward what depends on values, such as `if x.sum() > 0`",
             )
         ) from error
-    open_functions(traced, examples, lambda name: name in WHOLE or function(name) is not None)
-    return _tidied(traced)
 
 
-def _tidied(traced: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[str]]:
-    """A trace without what nothing reads, and what is wrong with its calls that change their arguments."""
+def _tidied(traced: torch.fx.GraphModule) -> list[str]:
+    """Leaves out of a trace what nothing reads; what is wrong with its calls that change their arguments."""
     take_over(traced)
     problems = list(unused(traced))
     traced.graph.eliminate_dead_code()
     traced.recompile()
-    return traced, problems
+    return problems
 
 
 class _WithBuffers(torch.fx.Tracer):  # type: ignore[misc]
@@ -397,11 +397,6 @@ def _tied(graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[st
 def _read_inputs(arguments: Any) -> bool:
     """Does anything among arguments depend on an input?"""
     return any(isinstance(part, (*OF_INPUTS, Merged, Noise, Scores)) for part in _pytree.tree_leaves(arguments))
-
-
-def is_getitem(node: torch.fx.Node) -> bool:
-    """Does a node take a part of a value?"""
-    return node.target is operator.getitem
 
 
 def _is_record(target: Any) -> bool:

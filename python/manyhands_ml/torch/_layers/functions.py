@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .._graph import Tensor
+from .._nodes import out_of_place
 from .activations import identity
 from .arithmetic import OF_TWO, absolute, at_least, at_most, clamped, concatenated, divided, equal_to, function_of, inverted_truth
 from .arithmetic import negative, of_two, power, square, unequal_to
@@ -306,11 +307,6 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "values": (),
     "view": ("size",),
 }
-
-
-def out_of_place(name: str) -> str:
-    """Name of the function or method that gives what this one does in place."""
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
 def function(name: str) -> Handler | None:
