@@ -248,12 +248,16 @@ def _added(call: Call, scores: Scores) -> Scores:
     mask = call.args[1] if call.args[0] is scores else call.args[0]
     if isinstance(mask, Bias):
         if scores.bias is not None:
-            numbers = (scores.bias.numbers, mask.numbers)
-            mask = replace(mask, numbers=of_two(replace(call, args=numbers, value=torch.empty((1, *mask.numbers.shape), device="meta")), "Add"))
+            mask = replace(mask, numbers=together(call, scores.bias.numbers, mask.numbers))
         return replace(_before_softmax(scores), bias=mask)
     if not isinstance(mask, Held) or mask.is_trained or not mask.tensor.is_floating_point():
         raise Refused("needs a mask of 0 and `-inf` that is the same for all rows, such as a buffer")
     return _masked(scores, mask, float(mask.tensor.min()))
+
+
+def together(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    """The sum of numbers beside scores."""
+    return of_two(replace(call, args=(a, b), kwargs={}, value=torch.empty((1, *a.shape), device="meta")), "Add")
 
 
 def _where(call: Call, scores: Scores) -> Scores:

@@ -235,6 +235,14 @@ class Graph:
         """A layer that does the same with each number."""
         return replace(x, name=self.add(name, settings, [x]), is_positive=is_positive)
 
+    def shaped(self, name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The numbers of a tensor in another shape."""
+        if shape == x.shape:
+            return x
+        x = self.plain(x)
+        name = self.add(name, {"type": "Reshape", "target_shape": list(shape) or [1]}, [x])
+        return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+
     def ordered(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
         """The tensor with its axes in this order."""
         if x.flat is not None:

@@ -15,11 +15,11 @@ from torch.utils import _pytree
 
 from ._attention import attention as _attention
 from ._attention import hides_later
-from ._by_hand import HIDDEN, Bias, Scores, product, summed, with_last_turned
+from ._by_hand import HIDDEN, Bias, Scores, product, summed, together, with_last_turned
 from ._graph import Floats, Held, Merged, Sum, Tensor, Weight, same
 from ._layers import ARGUMENTS, FUNCTIONS, Call, Refused, argument, cropped, made
 from ._layers.arithmetic import of_two
-from ._layers.shapes import of_parts
+from ._layers.reductions import expanded
 from ._settings import MODULES as SETTINGS
 from ._settings import refusals
 
@@ -124,7 +124,7 @@ def as_tensor(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
     if held.places is not None and math.prod(held.shape[:-1]) == held.places.numel() and held.shape[:-1] != tuple(held.places.shape):
         # Its axes were others when it was looked up.
         whole = as_tensor(call, replace(held, shape=(*held.places.shape, held.shape[-1])), near, held.places.dim() + 1)
-        return _shaped(call, whole, held.row(rank))
+        return call.graph.shaped(f"{whole.name}.row", whole, held.row(rank))
     if held.places is not None:
         return _looked_up(call, held, near, rank)
     if held.is_turned:
@@ -146,12 +146,7 @@ def _with_axes_moved(call: Call, held: Held, near: Tensor, rank: int) -> Tensor:
     axes, before = held.moved
     x = as_tensor(call, replace(held, shape=before, moved=None), near, len(before))
     x = call.graph.plain(replace(x, shape=tuple(before[axis] for axis in axes), order=tuple(axes.index(axis) for axis in x.order)))
-    return _shaped(call, x, held.row(rank))
-
-
-def _shaped(call: Call, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    name = call.graph.add(f"{x.name}.row", {"type": "Reshape", "target_shape": list(shape)}, [x])
-    return Tensor(name, shape, tuple(range(len(shape))))
+    return call.graph.shaped(f"{x.name}.row", x, held.row(rank))
 
 
 def _cut(call: Call, held: Held, whole: Tensor) -> Tensor:
@@ -201,21 +196,20 @@ def _bias(call: Call, held: Held | Sum, scores: Scores) -> Held | Bias:
     parts = held.parts if isinstance(held, Sum) else (held,)
     if isinstance(held, Held) and _is_mask(held):
         return held
-    heads, times, keys = scores.query.shape[:-2], scores.query.shape[-2], scores.key.shape[-2]
-    numbers = [_for_each(call, _numbers(call, part, scores), (*heads, times, keys)) for part in parts]
-    total = numbers[0]
-    for other in numbers[1:]:
-        total = of_two(replace(call, args=(total, other), kwargs={}, value=torch.empty((1, *total.shape), device="meta")), "Add")
+    *heads, times = scores.query.shape[:-1]
+    shape = (*heads, times, scores.key.shape[-2])
+    total, *others = [call.graph.shaped(f"{call.name}.numbers", _numbers(call, part, scores), shape) for part in parts]
+    for other in others:
+        total = together(call, total, other)
     if scores.bias is not None:
         return replace(scores.bias, numbers=total)
-    places = as_tensor(call, Held(torch.eye(times), (times, times)), scores.query, 2)
-    return Bias(total, _for_each(call, places, (*heads, times, times)))
+    places = as_tensor(call, Held(torch.eye(times), (times, times)), scores.query, len(heads) + 2)
+    return Bias(total, _copied(call, places, (*heads, times, times)))
 
 
 def _numbers(call: Call, held: Held, scores: Scores) -> Tensor:
-    """Numbers for scores, of windows and heads as PyTorch has them here. Axes of 1 before these are left out."""
+    """Numbers for scores, of windows and heads as PyTorch has them here."""
     rows, front = len(call.value), [int(size) for size in call.value.shape[1:-2]]
-    times, keys = scores.query.shape[-2], scores.key.shape[-2]
     windows = math.prod(scores.query.shape[:-2]) // math.prod(front)
     if windows > 1:
         # PyTorch has them within the axis of the batch.
@@ -224,13 +218,16 @@ def _numbers(call: Call, held: Held, scores: Scores) -> Tensor:
             held = _of_one_batch(held, windows) if held.shape[0] == rows else replace(held, shape=held.shape[1:])
     if not held.is_trained:
         held = replace(held, tensor=_finite(held.tensor))
-    numbers = as_tensor(call, held, scores.query, len(front) + 2)
-    if numbers.shape[-2:] != (times, keys) or any(count not in (1, size) for count, size in zip(numbers.shape, front)):
-        raise Refused(f"needs numbers of shape {(*front, times, keys)} beside scores of attention, but gets {numbers.shape}")
-    first = next((axis for axis, count in enumerate(numbers.shape) if count > 1), 0)
-    for axis in range(first, len(front)):
-        numbers = of_parts(call, numbers, axis, [(0, 1)] * front[axis]) if numbers.shape[axis] == 1 else numbers
-    return numbers
+    shape = (*front, scores.query.shape[-2], scores.key.shape[-2])
+    numbers = as_tensor(call, held, scores.query, len(shape))
+    if numbers.shape[-2:] != shape[-2:] or any(count not in (1, size) for count, size in zip(numbers.shape, shape)):
+        raise Refused(f"needs numbers of shape {shape} beside scores of attention, but gets {numbers.shape}")
+    return _copied(call, numbers, shape)
+
+
+def _copied(call: Call, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Copies along axes of 1."""
+    return expanded(replace(call, args=(x,), kwargs={}, value=torch.empty((1, *shape), device="meta")))
 
 
 def _of_one_batch(held: Held, windows: int) -> Held:
@@ -247,16 +244,6 @@ def _finite(values: torch.Tensor) -> torch.Tensor:
     if hidden.all(-1).any() or (values == math.inf).any():
         raise Refused("needs numbers beside scores, and minus infinity not for all keys of a query")
     return values.masked_fill(hidden, -1e30) if hidden.any() else values
-
-
-def _for_each(call: Call, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """As many copies of a tensor, one after the other, as fill this shape."""
-    if x.shape == shape:
-        return x
-    copies = math.prod(shape) // math.prod(x.shape)
-    flat = call.graph.add(f"{x.name}.flat", {"type": "Reshape", "target_shape": [math.prod(x.shape)]}, [x])
-    name = flat if copies == 1 else call.graph.add(f"{x.name}.copies", {"type": "RepeatVector", "n": copies}, [replace(x, name=flat)])
-    return _shaped(call, replace(x, name=name), shape)
 
 
 def _scaled_dot_product_attention(call: Call) -> Any:

@@ -72,24 +72,16 @@ def _steps(call: Call, x: Any) -> int:
 
 
 def _merging(call: Call) -> Merged:
-    steps, x = _steps(call, call.x), call.graph.plain(call.x)
-    return Merged(_shaped(call, x, (steps, *call.shape)))
-
-
-def _shaped(call: Call, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    if shape == x.shape:
-        return x
-    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape) or [1]}, [x])
-    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+    return Merged(call.graph.shaped(call.name, call.graph.plain(call.x), (_steps(call, call.x), *call.shape)))
 
 
 def _viewed(call: Call) -> Any:
     """Batch and time apart again, or other axes behind them."""
-    x = call.graph.plain(call.args[0].rows)
+    x = call.args[0].rows
     if math.prod(call.shape) == math.prod(x.shape):
-        return _shaped(call, x, call.shape)
+        return call.graph.shaped(call.name, x, call.shape)
     if math.prod(call.shape) == math.prod(x.shape[1:]):
-        return Merged(_shaped(call, x, (x.shape[0], *call.shape)))
+        return Merged(call.graph.shaped(call.name, x, (x.shape[0], *call.shape)))
     return _refused(call)
 
 

@@ -121,7 +121,7 @@ def _adaptive_avg_pool(rank: int) -> Handler:
         x = call.spatial(rank)
         wanted = call.module.output_size
         have = list(x.shape[1:])
-        target = [h if w is None else w for w, h in zip([wanted] * rank if isinstance(wanted, int) else wanted, have)]
+        target = [h if w is None else w for w, h in zip(_each(wanted, rank), have)]
         if target == have:
             return x
         if any(h % t for h, t in zip(have, target)):

@@ -49,8 +49,7 @@ def reshaped(call: Call) -> Tensor:
     x = call.graph.plain(x)
     if not shape:
         return replace(x, shape=(), order=())
-    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [x])
-    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+    return call.graph.shaped(call.name, x, shape)
 
 
 def permute(call: Call) -> Tensor:
@@ -141,11 +140,9 @@ def _spaced(call: Call, x: Tensor, axis: int, places: range) -> Tensor:
         return concatenated(replace(call, args=(parts, axis + 1), kwargs={}, value=value))
     stretch = cropped(call, x, axis, first, first + len(places) * step)
     apart = (*x.shape[:axis], len(places), step, *x.shape[axis + 1 :])
-    name = call.graph.add(f"{call.name}.apart", {"type": "Reshape", "target_shape": list(apart)}, [stretch])
-    taken = cropped(call, Tensor(name, apart, tuple(range(len(apart)))), axis + 1, places[0] - first, places[0] - first + 1)
-    shape = (*apart[: axis + 1], *apart[axis + 2 :])
-    name = call.graph.add(call.name, {"type": "Reshape", "target_shape": list(shape)}, [taken])
-    return Tensor(name, shape, tuple(range(len(shape))), is_positive=x.is_positive)
+    steps = call.graph.shaped(f"{call.name}.apart", stretch, apart)
+    one = cropped(call, steps, axis + 1, places[0] - first, places[0] - first + 1)
+    return call.graph.shaped(call.name, one, (*apart[: axis + 1], *apart[axis + 2 :]))
 
 
 def halves(call: Call, dim: int) -> tuple[Tensor, Tensor]:
